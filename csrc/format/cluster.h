@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An L2 entry, decoded once into a sum type and encoded back. Pure: bytes ↔ values, no I/O, no state.
+ * Nothing above this file looks at an entry's bits.
+ */
+#ifndef QCOW2_FORMAT_CLUSTER_H
+#define QCOW2_FORMAT_CLUSTER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "format/geometry.h"
+
+enum cluster_type {
+    CLUSTER_UNALLOCATED, /* the backing file shows through; zeroes where there is none */
+    CLUSTER_NORMAL,      /* host_offset holds the guest's bytes */
+    CLUSTER_ZERO,        /* reads as zeroes, no host cluster */
+    CLUSTER_ZERO_ALLOC,  /* reads as zeroes, with a host cluster kept for later */
+    CLUSTER_COMPRESSED,  /* host_offset and byte_length of the compressed bytes */
+    CLUSTER_INVALID,     /* contradicts the format: offset unaligned, reserved bits, zero flag in version 2 */
+};
+
+struct cluster {
+    enum cluster_type type;
+    bool copied;           /* COPIED: the host cluster's refcount is exactly 1 */
+    uint64_t host_offset;  /* NORMAL and ZERO_ALLOC: cluster-aligned; COMPRESSED: any byte; INVALID: as found */
+    uint64_t byte_length;  /* COMPRESSED: the most bytes that the data can take, up to the last sector's end */
+    uint64_t bitmap;       /* extended L2: bits 0–31 allocated, 32–63 reads as zeroes */
+};
+
+/* Decodes the entry at `bytes` (geometry->l2_entry_size of them). Never fails: what is wrong is CLUSTER_INVALID.
+ * Extended L2: NORMAL when a host cluster is there (the bitmap says which subclusters), else UNALLOCATED. */
+struct cluster cluster_decode(const struct geometry *geometry, const uint8_t *bytes);
+
+/* Encodes into `bytes`; the inverse for every valid cluster. */
+void cluster_encode(const struct geometry *geometry, const struct cluster *cluster, uint8_t *bytes);
+
+/* The type's name in words: "unallocated", "normal", "zero", "preallocated zero", "compressed", "invalid". */
+const char *cluster_type_name(enum cluster_type type);
+
+#endif

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What all files have in common: owners, bounds, counters and sentences.
+ *
+ * Each wrapper does the same four steps: bounds (a range ends at INT64_MAX or before it; changes need a writable file), count,
+ * call the implementation, explain. So implementations see only ranges that are sane and not empty, and never
+ * write a sentence themselves (lock excepted). Counters count what went down, failed or not.
+ * Called by everyone who does I/O; never retries, never aligns, holds no lock.
+ */
+#include "storage/file.h"
+
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/memory.h"
+#include "storage/vector.h"
+
+#define COUNT(file, counter, number) \
+    atomic_fetch_add_explicit(&(file)->counters.counter, (uint64_t) (number), memory_order_relaxed)
+
+int file_init(struct file *file, const struct file_ops *ops, const char *name) {
+    file->name = memory_text(name, strlen(name));
+    if (!file->name) return -ENOMEM;
+    file->ops = ops;
+    atomic_init(&file->owners, 1);
+    file->alignment = 1;
+    file->grows_as_zeroes = true;
+    return 0;
+}
+
+struct file *file_share(struct file *file) {
+    atomic_fetch_add_explicit(&file->owners, 1, memory_order_relaxed);
+    return file;
+}
+
+void file_release(struct file *file) {
+    if (!file || atomic_fetch_sub_explicit(&file->owners, 1, memory_order_acq_rel) > 1) return;
+    char *name = file->name;
+    file->ops->destroy(file);
+    memory_free(name);
+}
+
+/* Explains a failed operation on a range. Returns `code`, 0 too. */
+static int explain(const struct file *file, const char *operation, uint64_t offset, uint64_t length, int code,
+                   struct error *error) {
+    if (code == 0) return 0;
+    return error_set(error, code, "%s of %llu bytes at offset %llu of '%s': %s", operation, (unsigned long long) length,
+                     (unsigned long long) offset, file->name, strerror(-code));
+}
+
+static int check_range(uint64_t offset, uint64_t length) {
+    return within_u64(offset, length, INT64_MAX) ? 0 : -EFBIG;
+}
+
+static int check_change(const struct file *file, uint64_t offset, uint64_t length) {
+    return file->read_only ? -EROFS : check_range(offset, length);
+}
+
+int file_readv(struct file *file, uint64_t offset, const struct iovec *vector, int count, struct error *error) {
+    uint64_t length;
+    int result = vector_total(vector, count, &length) ? check_range(offset, length) : -EINVAL;
+    if (result == 0 && length > 0) {
+        COUNT(file, reads, 1);
+        COUNT(file, read_bytes, length);
+        result = file->ops->readv(file, offset, vector, count);
+    }
+    return explain(file, "read", offset, length, result, error);
+}
+
+int file_writev(struct file *file, uint64_t offset, const struct iovec *vector, int count, struct error *error) {
+    uint64_t length;
+    int result = vector_total(vector, count, &length) ? check_change(file, offset, length) : -EINVAL;
+    if (result == 0 && length > 0) {
+        COUNT(file, writes, 1);
+        COUNT(file, written_bytes, length);
+        result = file->ops->writev(file, offset, vector, count);
+    }
+    return explain(file, "write", offset, length, result, error);
+}
+
+int file_read(struct file *file, uint64_t offset, void *bytes, uint64_t length, struct error *error) {
+    return file_readv(file, offset, &(struct iovec) {bytes, length}, 1, error);
+}
+
+int file_write(struct file *file, uint64_t offset, const void *bytes, uint64_t length, struct error *error) {
+    union {
+        const void *given;
+        void *base;
+    } view = {.given = bytes}; /* iovec has no const; writev never stores through it */
+    return file_writev(file, offset, &(struct iovec) {view.base, length}, 1, error);
+}
+
+int file_zero(struct file *file, uint64_t offset, uint64_t length, unsigned mode, struct error *error) {
+    int result = check_change(file, offset, length);
+    if (result == 0 && length > 0) {
+        COUNT(file, zeroes, 1);
+        COUNT(file, zeroed_bytes, length);
+        result = file->ops->zero(file, offset, length, mode);
+    }
+    return explain(file, "zeroing", offset, length, result, error);
+}
+
+int file_discard(struct file *file, uint64_t offset, uint64_t length, struct error *error) {
+    int result = check_change(file, offset, length);
+    if (result == 0 && length > 0) {
+        COUNT(file, discards, 1);
+        COUNT(file, discarded_bytes, length);
+        result = file->ops->discard(file, offset, length);
+    }
+    return explain(file, "discard", offset, length, result, error);
+}
+
+int file_allocate(struct file *file, uint64_t offset, uint64_t length, struct error *error) {
+    int result = check_change(file, offset, length);
+    if (result == 0 && length > 0) {
+        COUNT(file, allocates, 1);
+        result = file->ops->allocate(file, offset, length);
+    }
+    return explain(file, "allocation", offset, length, result, error);
+}
+
+int file_truncate(struct file *file, uint64_t length, struct error *error) {
+    int result = check_change(file, 0, length);
+    if (result == 0) {
+        COUNT(file, truncates, 1);
+        result = file->ops->truncate(file, length);
+    }
+    if (result == 0) return 0;
+    return error_set(error, result, "truncation of '%s' to %llu bytes: %s", file->name, (unsigned long long) length,
+                     strerror(-result));
+}
+
+int file_sync(struct file *file, struct error *error) {
+    if (file->no_sync) return 0;
+    COUNT(file, syncs, 1);
+    const int result = file->ops->sync(file);
+    return result == 0 ? 0 : error_set(error, result, "sync of '%s': %s", file->name, strerror(-result));
+}
+
+int file_length(struct file *file, uint64_t *length, struct error *error) {
+    const int result = file->ops->length(file, length);
+    return result == 0 ? 0 : error_set(error, result, "length of '%s': %s", file->name, strerror(-result));
+}
+
+int file_lock(struct file *file, enum file_use use, struct error *error) {
+    const int result = file->ops->lock ? file->ops->lock(file, use, error) : 0;
+    return result == 0 ? 0 : error_set(error, result, "lock of '%s': %s", file->name, strerror(-result));
+}
+
+struct file_stats file_stats_of(const struct file *file) {
+#define LOAD(counter) .counter = atomic_load_explicit(&file->counters.counter, memory_order_relaxed)
+    return (struct file_stats) {
+        LOAD(reads),    LOAD(read_bytes),      LOAD(writes),    LOAD(written_bytes), LOAD(zeroes), LOAD(zeroed_bytes),
+        LOAD(discards), LOAD(discarded_bytes), LOAD(allocates), LOAD(truncates),     LOAD(syncs),
+    };
+#undef LOAD
+}
