@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * An open image: its rooms by value, and the one metadata lock that guards them. Rooms below take their own struct;
+ * only the storeys from here up see the building. Everything not said to be constant is read and changed under `lock`.
+ */
+#ifndef QCOW2_GUEST_IMAGE_H
+#define QCOW2_GUEST_IMAGE_H
+
+#include <pthread.h>
+
+#include "format/header.h"
+#include "guest/inflight.h"
+#include "metadata/flush.h"
+
+enum image_format {
+    IMAGE_RAW,  /* guest offset = host offset; the rooms are not used */
+    IMAGE_QCOW2,
+};
+
+enum image_cow { /* what surrounds guest bytes in a new cluster, where it must read as zeroes */
+    IMAGE_COW_WRITE, /* zeroes are written with the guest bytes */
+    IMAGE_COW_ZERO,  /* the file is told to zero the range (fallocate) */
+    IMAGE_COW_SKIP,  /* nothing, where the file reads as zeroes already; else as cheap as it can be */
+};
+
+struct image_stats { /* guest requests and what they caused; bytes and operations */
+    uint64_t reads, read_bytes, writes, written_bytes, zero_writes, zero_write_bytes, discards, discarded_bytes, flushes;
+    uint64_t cow_read_bytes, cow_written_bytes; /* copy-on-write: bytes around the guest's own */
+    uint64_t clusters_allocated, tables_allocated;
+};
+
+struct image {
+    enum image_format format; /* constant, like the next four */
+    struct file *file;
+    struct image *backing; /* NULL: unallocated clusters read as zeroes; owned */
+    enum image_cow cow;
+    bool read_only, write_through, discard_ignored;
+    bool detect_zeroes, detected_unmap; /* writes of nothing but zeroes become zero writes (that may unmap) */
+    bool lock_made;
+
+    pthread_mutex_t lock;
+    uint64_t size; /* virtual size in bytes */
+    struct header header;
+    struct geometry geometry;
+    struct overlap overlap;
+    struct refcount refcount;
+    struct map map;
+    struct alloc alloc;
+    struct flush flush;
+    struct inflight inflight;
+    uint64_t clean_interval; /* seconds; constant; 0 = never */
+    uint64_t cleaned_at;     /* on the monotonic clock, in seconds */
+    bool corrupt;       /* contradictions were met: no more writes */
+    bool corrupt_noted; /* and the header says so, as far as it can */
+    struct image_stats stats;
+};
+
+#endif

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * What request.c and the plans of the guest storey say to each other. Every plan is called under the image's lock,
+ * may be called again from the start, and takes nothing unless it returns PLAN_MOVE or PLAN_EDGES.
+ */
+#ifndef QCOW2_GUEST_PIECES_H
+#define QCOW2_GUEST_PIECES_H
+
+#include "guest/request.h"
+
+enum plan {
+    PLAN_MOVE,   /* a piece is under way; its moves are filled (perhaps none), and link comes after them */
+    PLAN_EDGES,  /* a piece is under way; its edges have to be read before its moves */
+    PLAN_GO_ON,  /* some of the request was done by table work alone; plan again */
+    PLAN_DONE,   /* nothing is left to do */
+    PLAN_WANT,   /* see request->want, then plan again */
+    PLAN_FAILED, /* see request->error */
+};
+
+/* Sets what the request waits for, in its own image. Returns PLAN_WANT. */
+enum plan plan_wait(struct request *request, struct waiters *waiters);
+
+/* read.c: the next moves of `reading`, taking locks itself. PLAN_MOVE, PLAN_DONE, PLAN_WANT (of request->want_image) or PLAN_FAILED. */
+enum plan read_next(struct request *request, struct reading *reading);
+
+/* prepare.c: what has to be there before clusters can be taken or entries set. */
+enum plan plan_table(struct request *request, uint64_t guest_offset);
+enum plan plan_clusters(struct request *request, uint64_t count, bool exact, struct alloc_found *found);
+enum plan plan_cover_with(struct request *request, uint64_t host_cluster, uint64_t extra);
+int link_prepared(struct request *request, int result);
+
+/* write.c: WRITE and ALLOCATE from guest_offset on, at most `length` bytes; `bytes` NULL: zeroes, or nothing at all. */
+enum plan plan_write(struct request *request, uint64_t guest_offset, uint64_t length, const uint8_t *bytes);
+int link_data(struct request *request, int result);
+
+/* Gives up the references that an entry holds. */
+int drop_cluster(struct image *image, const struct cluster *cluster, uint64_t dropped_at);
+
+/* cow.c: whether edges have to be read; the reading for the next of them; the moves of the piece, edges and guest bytes. */
+bool cow_begin(struct request *request);
+bool cow_next_edge(struct request *request);
+void cow_moves(struct request *request);
+
+/* resize.c: RESIZE; and its end when the new L1 table's clusters came with a cover. */
+enum plan plan_resize(struct request *request);
+int link_l1(struct request *request, uint64_t host_cluster);
+
+/* clear.c: ZERO and DISCARD. */
+enum plan plan_clear(struct request *request);
+
+#endif

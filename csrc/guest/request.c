@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The door of the guest storey: checks a request, leads it through its states, and is the only place where an image is
+ * marked corrupt. Each state has one function here; what a state plans is in read, write, clear and prepare.
+ * The lock is taken and dropped within one function, and never held while moves are carried out.
+ * Called by the image storey, the binding and the jobs.
+ */
+#include "guest/request.h"
+
+#include <assert.h>
+#include <string.h>
+#include <time.h>
+
+#include "base/bytes.h"
+#include "base/memory.h"
+#include "guest/pieces.h"
+
+enum go { GO_ON, GO_MOVE, GO_PARKED, GO_DONE }; /* what a state's function says to request_advance */
+
+static void woken(struct waiter *waiter) {
+    struct request *request = (struct request *) (void *) ((char *) waiter - offsetof(struct request, waiter));
+    request->wake(request);
+}
+
+void request_start(struct request *request, struct image *image, enum request_kind kind, uint64_t guest_offset, uint64_t length,
+                   void *bytes) {
+    memset(request, 0, offsetof(struct request, moves));
+    memset(&request->state, 0, sizeof *request - offsetof(struct request, state));
+    request->moves.count = 0;
+    request->image = request->want_image = image;
+    request->kind = kind;
+    request->guest_offset = guest_offset;
+    request->length = length;
+    request->bytes = bytes;
+    request->waiter.wake = woken;
+    request->state = STATE_CHECK;
+}
+
+/* ---- checks ---- */
+
+static bool changes_image(enum request_kind kind) {
+    return kind == REQUEST_WRITE || kind == REQUEST_ZERO || kind == REQUEST_DISCARD || kind == REQUEST_ALLOCATE || kind == REQUEST_RESIZE;
+}
+
+static const char *kind_name(enum request_kind kind) {
+    static const char *const names[] = {"read", "write", "write of zeroes", "discard", "allocation", "flush", "resize", "look-up", "look-up"};
+    return names[kind];
+}
+
+static int check(struct request *request) {
+    struct image *image = request->image;
+    const bool guest_range = request->kind != REQUEST_FLUSH && request->kind != REQUEST_REFCOUNT && request->kind != REQUEST_RESIZE;
+    if (guest_range && !within_u64(request->guest_offset, request->length, image->size)) {
+        return error_set(&request->error, -EINVAL, "%s of %llu bytes at offset %llu passes the end of '%s' (%llu bytes)",
+                         kind_name(request->kind), (unsigned long long) request->length, (unsigned long long) request->guest_offset,
+                         image->file->name, (unsigned long long) image->size);
+    }
+    if (!changes_image(request->kind)) return 0;
+    if (image->read_only) return error_set(&request->error, -EROFS, "'%s' is open for reading only", image->file->name);
+    if (image->corrupt) {
+        return error_set(&request->error, ERROR_CORRUPT, "'%s' is marked corrupt: no writes until it is repaired", image->file->name);
+    }
+    return 0;
+}
+
+static void count(struct request *request) {
+    struct image_stats *stats = &request->image->stats;
+    switch (request->kind) {
+        case REQUEST_READ: stats->reads++, stats->read_bytes += request->length; break;
+        case REQUEST_WRITE: stats->writes++, stats->written_bytes += request->length; break;
+        case REQUEST_ZERO: stats->zero_writes++, stats->zero_write_bytes += request->length; break;
+        case REQUEST_DISCARD: stats->discards++, stats->discarded_bytes += request->length; break;
+        case REQUEST_FLUSH: stats->flushes++; break;
+        default: break;
+    }
+}
+
+static bool all_zero(const uint8_t *bytes, uint64_t length) {
+    return length > 0 && bytes[0] == 0 && memcmp(bytes, bytes + 1, length - 1) == 0;
+}
+
+/* Tables that no request has used for a whole interval give their memory back. */
+static void clean_caches(struct image *image) {
+    struct timespec now;
+    if (image->clean_interval == 0 || image->format == IMAGE_RAW) return;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    if ((uint64_t) now.tv_sec - image->cleaned_at < image->clean_interval) return;
+    image->cleaned_at = (uint64_t) now.tv_sec;
+    cache_trim(&image->map.l2, image->map.l2.clock++);
+    cache_trim(&image->refcount.blocks, image->refcount.blocks.clock++);
+}
+
+static enum go advance_check(struct request *request) {
+    struct image *image = request->image;
+    if (request->kind == REQUEST_WRITE && image->detect_zeroes && all_zero(request->bytes, request->length)) {
+        request->kind = REQUEST_ZERO;
+        request->may_unmap = image->detected_unmap;
+    }
+    pthread_mutex_lock(&image->lock);
+    const int result = check(request);
+    if (result == 0) count(request);
+    clean_caches(image);
+    pthread_mutex_unlock(&image->lock);
+    request->state = result < 0 ? STATE_FAILED : request->kind == REQUEST_FLUSH ? STATE_FLUSH : STATE_PLAN;
+    return GO_ON;
+}
+
+/* ---- planning ---- */
+
+static enum plan plan_raw(struct request *request) {
+    static const enum move_kind kinds[] = {MOVE_READ, MOVE_WRITE, MOVE_ZERO, MOVE_DISCARD, MOVE_ALLOCATE};
+    struct moves *moves = &request->moves;
+    moves->count = 0;
+    if (request->kind == REQUEST_DISCARD && request->image->discard_ignored) return PLAN_DONE;
+    if (request->done == request->length) return PLAN_DONE;
+    struct move *move = moves_add(moves, kinds[request->kind], request->image->file, request->guest_offset, request->length);
+    if (request->kind == REQUEST_WRITE) {
+        move->length = 0;
+        move_append(move, request->bytes, request->length);
+    }
+    if (request->may_unmap) move->zero_mode = FILE_ZERO_UNMAP;
+    request->piece = (struct piece){.kind = PIECE_BYTES, .progress = request->length};
+    return PLAN_MOVE;
+}
+
+static enum plan plan_lookup(struct request *request) {
+    struct map *map = &request->image->map;
+    struct slot *slot = NULL;
+    if (request->image->format == IMAGE_RAW) {
+        request->run = (struct run){.type = CLUSTER_NORMAL,
+                                    .guest_offset = request->guest_offset,
+                                    .length = request->length,
+                                    .host_offset = request->guest_offset};
+        return PLAN_DONE;
+    }
+    switch (map_slice(map, request->guest_offset, &slot, &request->want, &request->error)) {
+        case MAP_WANT: return PLAN_WANT;
+        case MAP_FAILED: return PLAN_FAILED;
+        case MAP_NO_TABLE: map_run_without_table(map, request->guest_offset, request->length, &request->run); return PLAN_DONE;
+        case MAP_READY: break;
+    }
+    const int result = map_run(map, slot, request->guest_offset, request->length, &request->run, &request->error);
+    return result < 0 ? PLAN_FAILED : PLAN_DONE;
+}
+
+static enum plan plan_refcount(struct request *request) {
+    struct refcount *refcount = &request->image->refcount;
+    struct slot *slot = NULL;
+    request->value = 0;
+    request->covered = false;
+    switch (refcount_slice(refcount, request->guest_offset, &slot, &request->want, &request->error)) {
+        case REFCOUNT_WANT: return PLAN_WANT;
+        case REFCOUNT_FAILED: return PLAN_FAILED;
+        case REFCOUNT_UNCOVERED: return PLAN_DONE;
+        case REFCOUNT_READY: break;
+    }
+    request->covered = true;
+    request->value = refcount_get(refcount, slot, request->guest_offset);
+    return PLAN_DONE;
+}
+
+static enum plan plan(struct request *request) {
+    struct image *image = request->image;
+    request->want_image = image;
+    request->piece = (struct piece){.kind = PIECE_NONE};
+    inflight_begin(&image->inflight, &request->entry);
+    if (request->kind == REQUEST_LOOKUP) return plan_lookup(request);
+    if (request->kind == REQUEST_REFCOUNT) return plan_refcount(request);
+    if (request->kind == REQUEST_RESIZE) return plan_resize(request);
+    if (request->done == request->length) return PLAN_DONE;
+    if (image->corrupt) return check(request) < 0 ? PLAN_FAILED : PLAN_DONE;
+    const uint64_t at = request->guest_offset + request->done, left = request->length - request->done;
+    switch (request->kind) {
+        case REQUEST_WRITE: return plan_write(request, at, left, request->bytes + request->done);
+        case REQUEST_ALLOCATE: return plan_write(request, at, left, NULL);
+        default: return plan_clear(request);
+    }
+}
+
+/* A read needs no lock of its own: read_next takes each level's in turn. */
+static enum plan plan_read(struct request *request) {
+    pthread_mutex_lock(&request->image->lock);
+    inflight_begin(&request->image->inflight, &request->entry);
+    pthread_mutex_unlock(&request->image->lock);
+    if (request->reading.top == NULL) {
+        request->reading = (struct reading){
+            .top = request->image, .guest_offset = request->guest_offset, .length = request->length, .bytes = request->bytes};
+    }
+    request->piece = (struct piece){.kind = PIECE_BYTES};
+    return read_next(request, &request->reading);
+}
+
+/* Waits, reads a table, or flushes, as request->want says. Called without the lock; a wait is entered under it. */
+static enum go follow_want(struct request *request) {
+    const struct want *want = &request->want;
+    if (want->kind == WANT_READ) {
+        request->moves.count = 0;
+        moves_add_bytes(&request->moves, MOVE_READ, request->want_image->file, want->slot->host_offset, want->slot->bytes,
+                        want->cache->slot_size);
+        request->after_table = request->state;
+        request->state = STATE_TABLE;
+        return GO_MOVE;
+    }
+    if (want->kind == WANT_FLUSH) {
+        request->after_flush = request->state;
+        request->state = STATE_FLUSH;
+        return GO_ON;
+    }
+    return GO_PARKED;
+}
+
+static void park_if_waiting(struct request *request, enum plan result) {
+    if (result == PLAN_WANT && request->want.kind == WANT_WAIT) waiters_add(request->want.waiters, &request->waiter);
+}
+
+static enum go follow_plan(struct request *request, enum plan result) {
+    switch (result) {
+        case PLAN_MOVE: request->state = STATE_MOVE; return request->moves.count > 0 ? GO_MOVE : GO_ON;
+        case PLAN_EDGES: request->state = STATE_EDGES; return GO_ON;
+        case PLAN_GO_ON: return GO_ON;
+        case PLAN_WANT: return follow_want(request);
+        case PLAN_FAILED: request->state = STATE_FAILED; return GO_ON;
+        case PLAN_DONE: break;
+    }
+    const bool flush_after = request->image->write_through && changes_image(request->kind);
+    request->after_flush = STATE_DONE;
+    request->state = flush_after ? STATE_FLUSH : STATE_DONE;
+    return GO_ON;
+}
+
+static enum go advance_plan(struct request *request) {
+    struct image *image = request->image;
+    enum plan result;
+    if (image->format == IMAGE_RAW && request->kind != REQUEST_LOOKUP && request->kind != REQUEST_READ) {
+        result = plan_raw(request);
+    } else if (request->kind == REQUEST_READ) {
+        result = plan_read(request);
+    } else {
+        pthread_mutex_lock(&image->lock);
+        result = plan(request);
+        park_if_waiting(request, result);
+        pthread_mutex_unlock(&image->lock);
+    }
+    return follow_plan(request, result);
+}
+
+/* ---- edges and moves ---- */
+
+static int link_piece(struct request *request, int result) {
+    struct image *image = request->image;
+    struct piece *piece = &request->piece;
+    const uint64_t progress = piece->progress;
+    pthread_mutex_lock(&image->lock);
+    switch (piece->kind) {
+        case PIECE_DATA: result = link_data(request, result); break;
+        case PIECE_TABLE:
+        case PIECE_COVER:
+        case PIECE_GROW: result = link_prepared(request, result); break;
+        default:
+            if (request->kind != REQUEST_READ) image->flush.unsynced = true;
+            break;
+    }
+    inflight_leave(&image->inflight, &request->entry);
+    pthread_mutex_unlock(&image->lock);
+    memory_free(piece->buffer);
+    piece->buffer = NULL;
+    piece->kind = PIECE_NONE;
+    if (result == 0) request->done += progress;
+    return result;
+}
+
+static enum go finish_piece(struct request *request, int result) {
+    result = link_piece(request, result);
+    if (result < 0) error_set(&request->error, result, "no memory to map new clusters");
+    request->state = result < 0 ? STATE_FAILED : STATE_PLAN;
+    return GO_ON;
+}
+
+static enum go advance_edges(struct request *request) {
+    struct reading *reading = &request->reading;
+    if (reading->top == NULL || reading->done == reading->length) {
+        if (!cow_next_edge(request)) {
+            pthread_mutex_lock(&request->image->lock);
+            cow_moves(request);
+            pthread_mutex_unlock(&request->image->lock);
+            reading->top = NULL;
+            request->state = STATE_MOVE;
+            return GO_MOVE;
+        }
+    }
+    const enum plan result = read_next(request, reading);
+    switch (result) {
+        case PLAN_MOVE: return GO_MOVE;
+        case PLAN_WANT: return follow_want(request);
+        case PLAN_FAILED: return finish_piece(request, request->error.code);
+        default: return GO_ON;
+    }
+}
+
+/* ---- flushing ---- */
+
+static bool may_flush(const struct image *image) { return image->format == IMAGE_QCOW2; }
+
+static enum go flush_over(struct request *request) {
+    request->flushing = false;
+    request->state = request->round.result < 0 ? STATE_FAILED : request->kind == REQUEST_FLUSH ? STATE_DONE : request->after_flush;
+    if (request->round.result < 0) error_set(&request->error, request->round.result, "flush failed");
+    return GO_ON;
+}
+
+static enum go flush_raw(struct request *request) {
+    request->state = STATE_DONE;
+    if (request->flushed || request->image->read_only) return GO_ON;
+    request->flushed = true;
+    request->state = STATE_FLUSH;
+    request->moves.count = 0;
+    moves_add(&request->moves, MOVE_SYNC, request->image->file, 0, 0);
+    return GO_MOVE;
+}
+
+static enum go advance_flush_locked(struct request *request) {
+    struct image *image = request->image;
+    struct flush *flush = &image->flush;
+    if (!request->flushing) {
+        if (flush->running) {
+            waiters_add(&flush->finished, &request->waiter);
+            return GO_PARKED;
+        }
+        request->round = (struct flush_round){.result = 0};
+        if (!flush_needed(flush)) return flush_over(request);
+        request->round.result = flush_begin(flush, &request->round, &request->error);
+        if (request->round.result < 0) return flush_over(request);
+        request->flushing = true;
+    }
+    const uint64_t oldest = inflight_oldest(&image->inflight, &request->entry);
+    if (flush_next(flush, &request->round, oldest, &request->moves, &request->error) == FLUSH_MOVE) return GO_MOVE;
+    return flush_over(request);
+}
+
+static enum go advance_flush(struct request *request) {
+    struct image *image = request->image;
+    if (!may_flush(image)) return flush_raw(request);
+    pthread_mutex_lock(&image->lock);
+    const enum go go = advance_flush_locked(request);
+    pthread_mutex_unlock(&image->lock);
+    return go;
+}
+
+/* ---- the end ---- */
+
+/* Contradictory metadata of this very image: no more writes, and the header says so once. */
+static enum go note_corruption(struct request *request) {
+    struct image *image = request->image;
+    const bool first = image->format == IMAGE_QCOW2 && !image->corrupt_noted && request->want_image == image;
+    if (request->error.code != ERROR_CORRUPT || !first) return GO_ON;
+    image->corrupt = image->corrupt_noted = true;
+    if (image->read_only || image->header.version < 3) return GO_ON;
+    image->header.incompatible_features |= FORMAT_INCOMPATIBLE_CORRUPT;
+    store_be64(request->note, image->header.incompatible_features);
+    request->moves.count = 0;
+    moves_add_bytes(&request->moves, MOVE_WRITE, image->file, 72, request->note, sizeof request->note);
+    return GO_MOVE;
+}
+
+static enum go advance_failed(struct request *request) {
+    struct image *image = request->image;
+    assert(request->error.code < 0);
+    request->state = STATE_NOTE;
+    pthread_mutex_lock(&image->lock);
+    const enum go go = note_corruption(request);
+    pthread_mutex_unlock(&image->lock);
+    return go;
+}
+
+static enum go advance_done(struct request *request) {
+    struct image *image = request->image;
+    pthread_mutex_lock(&image->lock);
+    inflight_end(&image->inflight, &request->entry);
+    pthread_mutex_unlock(&image->lock);
+    return GO_DONE;
+}
+
+static enum go advance_state(struct request *request) {
+    switch (request->state) {
+        case STATE_CHECK: return advance_check(request);
+        case STATE_PLAN: return advance_plan(request);
+        case STATE_EDGES: return advance_edges(request);
+        case STATE_MOVE: return finish_piece(request, 0); /* a piece without moves */
+        case STATE_FLUSH: return advance_flush(request);
+        case STATE_FAILED: return advance_failed(request);
+        case STATE_TABLE:
+        case STATE_NOTE: request->state = STATE_DONE; return GO_ON;
+        case STATE_DONE: break;
+    }
+    return advance_done(request);
+}
+
+enum request_step request_advance(struct request *request) {
+    for (;;) {
+        switch (advance_state(request)) {
+            case GO_ON: break;
+            case GO_MOVE: return REQUEST_MOVE;
+            case GO_PARKED: return REQUEST_PARKED;
+            case GO_DONE: return REQUEST_DONE;
+        }
+    }
+}
+
+static void table_read(struct request *request, int result) {
+    struct image *image = request->want_image;
+    pthread_mutex_lock(&image->lock);
+    if (result == 0) cache_publish(request->want.cache, request->want.slot);
+    else cache_abandon(request->want.cache, request->want.slot);
+    pthread_mutex_unlock(&image->lock);
+    request->state = request->after_table;
+    if (result == 0) return;
+    if (request->state == STATE_EDGES) finish_piece(request, result);
+    else request->state = STATE_FAILED;
+}
+
+void request_moved(struct request *request, int result) {
+    switch (request->state) {
+        case STATE_TABLE: table_read(request, result); break;
+        case STATE_EDGES:
+            if (result < 0) finish_piece(request, result);
+            break;
+        case STATE_MOVE: finish_piece(request, result); break;
+        case STATE_FLUSH:
+            if (!may_flush(request->image)) {
+                if (result < 0) request->state = STATE_FAILED;
+                break;
+            }
+            pthread_mutex_lock(&request->image->lock);
+            flush_moved(&request->image->flush, &request->round, result);
+            pthread_mutex_unlock(&request->image->lock);
+            break;
+        default: break;
+    }
+}

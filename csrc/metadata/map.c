@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * L1 and L2 tables. The L1 table was checked for place and size when it was opened; each entry is checked when it
+ * is used, so damage in one does not stop reads through the others. Invariants: an L2 table is changed in place only
+ * when its L1 entry has COPIED; dirty_start..dirty_end spans every L1 entry that differs from the disk.
+ * Called by the guest storey and flush. Never takes or frees clusters, never does I/O.
+ */
+#include "metadata/map.h"
+
+#include <assert.h>
+#include <string.h>
+
+#include "base/bytes.h"
+#include "base/memory.h"
+
+static int note_tables(struct map *map) {
+    for (uint64_t i = 0; i < map->l1_entries; i++) {
+        const uint64_t table = map->l1[i] & FORMAT_ENTRY_OFFSET;
+        if (table == 0) continue;
+        const int result = overlap_add(map->overlap, OVERLAP_ACTIVE_L2, geometry_cluster(map->geometry, table), 1);
+        if (result < 0) return result;
+    }
+    return overlap_add(map->overlap, OVERLAP_ACTIVE_L1, geometry_cluster(map->geometry, map->l1_offset), map_l1_clusters(map));
+}
+
+int map_init(struct map *map, const struct geometry *geometry, struct overlap *overlap, uint64_t *l1, uint64_t l1_entries,
+             uint64_t l1_offset, uint32_t entry_size, uint64_t cache_bytes) {
+    *map = (struct map){.geometry = geometry,
+                        .overlap = overlap,
+                        .l1 = l1,
+                        .l1_entries = l1_entries,
+                        .l1_offset = l1_offset,
+                        .host_end = UINT64_MAX};
+    int result = cache_init(&map->l2, entry_size, cache_bytes / entry_size);
+    if (result == 0) result = note_tables(map);
+    if (result < 0) {
+        map->l1 = NULL;
+        map_destroy(map);
+    }
+    return result;
+}
+
+void map_destroy(struct map *map) {
+    cache_destroy(&map->l2);
+    memory_free(map->l1);
+    memset(map, 0, sizeof *map);
+}
+
+/* ---- finding ---- */
+
+static int check_l1_entry(const struct map *map, uint64_t index, struct error *error) {
+    const uint64_t entry = map->l1[index], table = entry & FORMAT_ENTRY_OFFSET;
+    const unsigned long long at = map->l1_offset + 8 * index;
+    if ((entry & FORMAT_L1_RESERVED) != 0) {
+        return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: reserved bits are set (%#llx)", (unsigned long long) index, at,
+                         (unsigned long long) entry);
+    }
+    if (geometry_in_cluster(map->geometry, table) != 0) {
+        return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: L2 table offset %llu is not cluster-aligned",
+                         (unsigned long long) index, at, (unsigned long long) table);
+    }
+    if (table >= map->host_end) {
+        return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: L2 table offset %llu lies outside the file",
+                         (unsigned long long) index, at, (unsigned long long) table);
+    }
+    return 0;
+}
+
+enum map_state map_slice(struct map *map, uint64_t guest_offset, struct slot **slot, struct want *want, struct error *error) {
+    const uint64_t index = geometry_l1_index(map->geometry, guest_offset);
+    if (index >= map->l1_entries || (map->l1[index] & ~FORMAT_ENTRY_COPIED) == 0) return MAP_NO_TABLE;
+    if (check_l1_entry(map, index, error) < 0) return MAP_FAILED;
+    const uint64_t in_table = (uint64_t) geometry_l2_index(map->geometry, guest_offset) * map->geometry->l2_entry_size;
+    const uint64_t table = map->l1[index] & FORMAT_ENTRY_OFFSET;
+    *slot = cache_ask(&map->l2, table + round_down_u64(in_table, map->l2.slot_size), want);
+    if (*slot != NULL) return MAP_READY;
+    if (want->kind != WANT_NOTHING) return MAP_WANT;
+    error_set(error, -ENOMEM, "no memory for an L2 table");
+    return MAP_FAILED;
+}
+
+bool map_table_is_ours(const struct map *map, uint64_t guest_offset) {
+    const uint64_t entry = map->l1[geometry_l1_index(map->geometry, guest_offset)];
+    return (entry & FORMAT_ENTRY_COPIED) != 0 && (entry & FORMAT_ENTRY_OFFSET) != 0;
+}
+
+uint64_t map_table_offset(const struct map *map, uint64_t guest_offset) {
+    const uint64_t index = geometry_l1_index(map->geometry, guest_offset);
+    return index < map->l1_entries ? map->l1[index] & FORMAT_ENTRY_OFFSET : 0;
+}
+
+static uint8_t *entry_bytes(const struct map *map, const struct slot *slot, uint64_t guest_offset) {
+    const uint32_t in_table = geometry_l2_index(map->geometry, guest_offset) * map->geometry->l2_entry_size;
+    return slot->bytes + (in_table & (map->l2.slot_size - 1));
+}
+
+struct cluster map_get(const struct map *map, const struct slot *slot, uint64_t guest_offset) {
+    return cluster_decode(map->geometry, entry_bytes(map, slot, guest_offset));
+}
+
+void map_set(struct map *map, struct slot *slot, uint64_t guest_offset, const struct cluster *cluster) {
+    uint8_t *bytes = entry_bytes(map, slot, guest_offset);
+    cluster_encode(map->geometry, cluster, bytes);
+    const uint32_t start = (uint32_t) (bytes - slot->bytes);
+    cache_dirty(&map->l2, slot, start, start + map->geometry->l2_entry_size);
+}
+
+uint64_t map_left_in_slice(const struct map *map, uint64_t guest_offset) {
+    const uint64_t span = (uint64_t) (map->l2.slot_size / map->geometry->l2_entry_size) << map->geometry->cluster_bits;
+    return span - (guest_offset & (span - 1));
+}
+
+/* ---- runs ---- */
+
+static int explain_invalid(const struct map *map, const struct slot *slot, uint64_t guest_offset, struct error *error) {
+    const uint8_t *bytes = entry_bytes(map, slot, guest_offset);
+    return error_set(error, ERROR_CORRUPT, "L2 entry at offset %llu (guest offset %llu) is invalid: %#llx",
+                     (unsigned long long) (slot->host_offset + (uint64_t) (bytes - slot->bytes)),
+                     (unsigned long long) geometry_cluster_start(map->geometry, guest_offset), (unsigned long long) load_be64(bytes));
+}
+
+static bool continues(const struct run *run, const struct cluster *cluster, uint64_t host_offset) {
+    if (cluster->type != run->type || cluster->copied != run->copied) return false;
+    if (run->type == CLUSTER_COMPRESSED) return false;
+    if (run->type != CLUSTER_NORMAL && run->type != CLUSTER_ZERO_ALLOC) return true;
+    return cluster->host_offset == host_offset;
+}
+
+static void start_run(const struct map *map, const struct cluster *cluster, uint64_t guest_offset, struct run *run) {
+    const bool placed = cluster->type == CLUSTER_NORMAL || cluster->type == CLUSTER_ZERO_ALLOC;
+    *run = (struct run){.type = cluster->type,
+                        .copied = cluster->copied,
+                        .guest_offset = guest_offset,
+                        .host_offset = cluster->host_offset + (placed ? geometry_in_cluster(map->geometry, guest_offset) : 0),
+                        .compressed_length = cluster->byte_length};
+}
+
+int map_run(const struct map *map, const struct slot *slot, uint64_t guest_offset, uint64_t length, struct run *run,
+            struct error *error) {
+    const uint64_t limit = guest_offset + min_u64(length, map_left_in_slice(map, guest_offset));
+    struct cluster cluster = map_get(map, slot, guest_offset);
+    if (cluster.type == CLUSTER_INVALID) return explain_invalid(map, slot, guest_offset, error);
+    start_run(map, &cluster, guest_offset, run);
+    uint64_t at = geometry_cluster_start(map->geometry, guest_offset) + map->geometry->cluster_size;
+    while (at < limit) {
+        cluster = map_get(map, slot, at);
+        if (!continues(run, &cluster, run->host_offset + (at - guest_offset))) break;
+        at += map->geometry->cluster_size;
+    }
+    run->length = min_u64(at, limit) - guest_offset;
+    return 0;
+}
+
+void map_run_without_table(const struct map *map, uint64_t guest_offset, uint64_t length, struct run *run) {
+    const uint64_t span = geometry_l2_span(map->geometry);
+    *run = (struct run){.type = CLUSTER_UNALLOCATED,
+                        .guest_offset = guest_offset,
+                        .length = min_u64(length, span - (guest_offset & (span - 1)))};
+}
+
+/* ---- tables ---- */
+
+int map_put_table(struct map *map, uint64_t guest_offset, uint64_t table_offset) {
+    const uint64_t index = geometry_l1_index(map->geometry, guest_offset);
+    const uint64_t old = map->l1[index] & FORMAT_ENTRY_OFFSET;
+    assert(index < map->l1_entries);
+    const int result = overlap_add(map->overlap, OVERLAP_ACTIVE_L2, geometry_cluster(map->geometry, table_offset), 1);
+    if (result < 0) return result;
+    if (old != 0) overlap_remove(map->overlap, OVERLAP_ACTIVE_L2, geometry_cluster(map->geometry, old), 1);
+    map->l1[index] = table_offset | FORMAT_ENTRY_COPIED;
+    map->host_end = max_u64(map->host_end, table_offset + map->geometry->cluster_size);
+    if (map->dirty_start == map->dirty_end) {
+        map->dirty_start = index;
+        map->dirty_end = index + 1;
+    }
+    map->dirty_start = min_u64(map->dirty_start, index);
+    map->dirty_end = max_u64(map->dirty_end, index + 1);
+    return 0;
+}
+
+void map_replace_l1(struct map *map, uint64_t *l1, uint64_t l1_entries, uint64_t l1_offset) {
+    overlap_remove(map->overlap, OVERLAP_ACTIVE_L1, geometry_cluster(map->geometry, map->l1_offset), map_l1_clusters(map));
+    memory_free(map->l1);
+    map->l1 = l1;
+    map->l1_entries = l1_entries;
+    map->l1_offset = l1_offset;
+    map->dirty_start = 0;
+    map->dirty_end = l1_entries;
+}
+
+uint64_t map_l1_clusters(const struct map *map) { return geometry_clusters_for(map->geometry, map->l1_entries * 8); }
