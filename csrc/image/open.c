@@ -1,0 +1,285 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * From a file to an image: probe, header, tables, rooms, chain, lock. Each step checks what it reads against the
+ * file's length before it takes memory. A half-opened image is closed by the same function as a whole one, so every
+ * room can be destroyed at any time. Called by the binding and by create. Reads metadata only.
+ */
+#include "image/open.h"
+
+#include <string.h>
+#include <time.h>
+
+#include "base/bytes.h"
+#include "base/memory.h"
+#include "image/backing.h"
+#include "image/inactive.h"
+#include "storage/file_posix.h"
+
+#define L2_CACHE_MAX (UINT64_C(32) << 20)
+#define L2_ENTRY_DEFAULT UINT64_C(4096)
+#define REFCOUNT_CACHE_SLICES 4u
+#define CLOSE_ROUNDS 8
+
+struct image_options image_options_default(void) {
+    return (struct image_options){.open_backing = true,
+                                  .cow = IMAGE_COW_SKIP,
+                                  .overlap_check = OVERLAP_MAIN_HEADER | OVERLAP_ACTIVE_L1 | OVERLAP_REFCOUNT_TABLE | OVERLAP_SNAPSHOT_TABLE |
+                                                   OVERLAP_BITMAP_DIRECTORY | OVERLAP_ACTIVE_L2 | OVERLAP_REFCOUNT_BLOCK | OVERLAP_INACTIVE_L1,
+                                  .cache_clean_interval = 600};
+}
+
+/* ---- header ---- */
+
+static int read_header(struct image *image, uint64_t file_length, struct error *error) {
+    uint8_t probe[HEADER_PROBE_SIZE] = {0};
+    const size_t probed = (size_t) min_u64(sizeof probe, file_length);
+    uint32_t cluster_bits = 0;
+    int result = file_read(image->file, 0, probe, probed, error);
+    if (result == 0) result = header_probe(probe, probed, &cluster_bits, error);
+    if (result < 0) return result;
+    const size_t length = (size_t) min_u64(UINT64_C(1) << cluster_bits, file_length);
+    uint8_t *bytes = memory_aligned(length);
+    if (bytes == NULL) return error_set(error, -ENOMEM, "no memory for the header");
+    result = file_read(image->file, 0, bytes, length, error);
+    if (result == 0) result = header_read(&image->header, bytes, length, error);
+    memory_free(bytes);
+    if (result == 0) result = header_check_features(&image->header, error);
+    if (result == 0) result = header_check_tables(&image->header, file_length, error);
+    return result;
+}
+
+static int refuse_unsupported(const struct image *image, struct error *error) {
+    const struct header *header = &image->header;
+    if (header->crypt_method != 0) {
+        return error_set(error, -ENOTSUP, "crypt_method at offset 32 is %u: encrypted images are not supported by this version", header->crypt_method);
+    }
+    if ((header->incompatible_features & FORMAT_INCOMPATIBLE_DATA_FILE) != 0) {
+        return error_set(error, -ENOTSUP, "incompatible feature bit 2: external data files are not supported by this version");
+    }
+    if ((header->incompatible_features & FORMAT_INCOMPATIBLE_EXTENDED_L2) != 0) {
+        return error_set(error, -ENOTSUP, "incompatible feature bit 4: extended L2 entries are not supported by this version");
+    }
+    if (image->read_only) return 0;
+    if ((header->incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0) {
+        return error_set(error, ERROR_CORRUPT, "the image is marked corrupt (incompatible feature bit 1): it opens for reading only");
+    }
+    if ((header->incompatible_features & FORMAT_INCOMPATIBLE_DIRTY) != 0) {
+        return error_set(error, ERROR_CORRUPT, "the image is marked dirty (incompatible feature bit 0): its refcounts must be rebuilt before writing");
+    }
+    return 0;
+}
+
+/* Autoclear features speak of data that we would not keep true: cleared before anything else is written. */
+static int clear_autoclear(struct image *image, struct error *error) {
+    if (image->read_only || image->header.autoclear_features == 0) return 0;
+    const uint8_t zeroes[8] = {0};
+    const int result = file_write(image->file, 88, zeroes, sizeof zeroes, error);
+    if (result == 0) image->header.autoclear_features = 0;
+    return result;
+}
+
+/* ---- tables ---- */
+
+static int read_table(struct image *image, uint64_t offset, uint64_t entries, uint64_t **table, struct error *error) {
+    *table = memory_array(max_u64(entries, 1), 8);
+    if (*table == NULL) return error_set(error, -ENOMEM, "no memory for a table of %llu entries", (unsigned long long) entries);
+    const int result = file_read(image->file, offset, *table, entries * 8, error);
+    for (uint64_t i = 0; result == 0 && i < entries; i++) (*table)[i] = load_be64(&(*table)[i]);
+    if (result < 0) {
+        memory_free(*table);
+        *table = NULL;
+    }
+    return result;
+}
+
+/* The longest prefix of the refcount table that the file really holds matters; the rest reads as "no block". */
+static int open_refcounts(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
+    const struct header *header = &image->header;
+    const uint64_t entries = geometry_offset(&image->geometry, header->refcount_table_clusters) / 8;
+    const uint64_t slice = min_u64(image->geometry.cluster_size, 65536);
+    uint64_t *table = NULL;
+    int result = read_table(image, header->refcount_table_offset, entries, &table, error);
+    if (result < 0) return result;
+    const uint64_t cache = options->refcount_cache_size != 0 ? options->refcount_cache_size : slice * REFCOUNT_CACHE_SLICES;
+    result = refcount_init(&image->refcount, &image->geometry, &image->overlap, table, entries, header->refcount_table_offset, cache);
+    if (result < 0) {
+        memory_free(table);
+        return error_set(error, result, "no memory for the refcount cache");
+    }
+    image->refcount.host_end = file_length;
+    return 0;
+}
+
+static uint64_t l2_cache_size(const struct image *image, const struct image_options *options, uint64_t entry_size) {
+    if (options->l2_cache_size != 0) return options->l2_cache_size;
+    const uint64_t tables = image->header.l1_size;
+    return max_u64(min_u64(L2_CACHE_MAX, tables * image->geometry.cluster_size), 2 * entry_size);
+}
+
+static int open_map(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
+    const struct header *header = &image->header;
+    const uint64_t wanted = options->l2_cache_entry_size != 0 ? options->l2_cache_entry_size : L2_ENTRY_DEFAULT;
+    const uint64_t entry_size = min_u64(wanted, image->geometry.cluster_size);
+    uint64_t *l1 = NULL;
+    int result = read_table(image, header->l1_table_offset, header->l1_size, &l1, error);
+    if (result < 0) return result;
+    result = map_init(&image->map, &image->geometry, &image->overlap, l1, header->l1_size, header->l1_table_offset, (uint32_t) entry_size,
+                      l2_cache_size(image, options, entry_size));
+    if (result < 0) {
+        memory_free(l1);
+        return error_set(error, result, "no memory for the L2 cache");
+    }
+    image->map.host_end = file_length;
+    return 0;
+}
+
+static int open_rooms(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
+    const struct header *header = &image->header;
+    overlap_init(&image->overlap, image->read_only ? 0 : options->overlap_check);
+    int result = overlap_add(&image->overlap, OVERLAP_MAIN_HEADER, 0, 1);
+    if (result < 0) return error_set(error, result, "no memory for the overlap check");
+    result = open_refcounts(image, options, file_length, error);
+    if (result == 0) result = open_map(image, options, file_length, error);
+    if (result == 0) result = inactive_note(image, file_length, error);
+    if (result < 0) return result;
+    alloc_init(&image->alloc, &image->refcount, image->file, &image->map.l2, file_length);
+    image->alloc.give_back = !options->discard_ignored;
+    const struct header_pointers pointers = {.size = header->size,
+                                             .crypt_method = header->crypt_method,
+                                             .l1_size = header->l1_size,
+                                             .l1_offset = header->l1_table_offset,
+                                             .refcount_table_offset = header->refcount_table_offset,
+                                             .refcount_table_clusters = header->refcount_table_clusters};
+    flush_init(&image->flush, &image->refcount, &image->alloc, &image->map, image->file, &pointers);
+    return 0;
+}
+
+static int open_qcow2(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
+    image->format = IMAGE_QCOW2;
+    int result = read_header(image, file_length, error);
+    if (result == 0) result = refuse_unsupported(image, error);
+    if (result < 0) return result;
+    image->geometry = header_geometry(&image->header);
+    image->size = image->header.size;
+    image->corrupt = (image->header.incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0;
+    image->corrupt_noted = image->corrupt;
+    result = open_rooms(image, options, file_length, error);
+    if (result == 0) result = clear_autoclear(image, error);
+    if (result == 0 && options->open_backing) result = backing_open_chain(image, options, error);
+    return result;
+}
+
+/* ---- the image ---- */
+
+static int probe_format(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
+    uint8_t magic[4] = {0};
+    image->format = options->format == IMAGE_OPEN_RAW ? IMAGE_RAW : IMAGE_QCOW2;
+    if (options->format != IMAGE_OPEN_PROBE) return 0;
+    const int result = file_read(image->file, 0, magic, min_u64(sizeof magic, file_length), error);
+    if (result == 0) image->format = header_is_qcow2(magic, sizeof magic) ? IMAGE_QCOW2 : IMAGE_RAW;
+    return result;
+}
+
+static uint64_t seconds_now(void) {
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return (uint64_t) now.tv_sec;
+}
+
+static int fill(struct image *image, const struct image_options *options, struct error *error) {
+    uint64_t length = 0;
+    image->read_only = options->read_only;
+    image->write_through = options->write_through;
+    image->discard_ignored = options->discard_ignored;
+    image->detect_zeroes = options->detect_zeroes;
+    image->detected_unmap = options->detected_unmap;
+    image->cow = options->cow;
+    image->clean_interval = options->cache_clean_interval;
+    image->cleaned_at = seconds_now();
+    const enum file_use use = !image->read_only ? FILE_USE_WRITE : options->force_share ? FILE_USE_READ_SHARED : FILE_USE_READ;
+    int result = file_lock(image->file, use, error);
+    if (result == 0) result = file_length(image->file, &length, error);
+    if (result == 0) result = probe_format(image, options, length, error);
+    if (result < 0) return result;
+    if (image->format == IMAGE_QCOW2) return open_qcow2(image, options, length, error);
+    image->size = length;
+    return 0;
+}
+
+/* Frees one level, and the file with its locks; flushes nothing. */
+static void destroy(struct image *image) {
+    alloc_destroy(&image->alloc);
+    map_destroy(&image->map);
+    refcount_destroy(&image->refcount);
+    overlap_destroy(&image->overlap);
+    header_clear(&image->header);
+    pthread_mutex_destroy(&image->lock);
+    struct error ignored = {.code = 0};
+    file_lock(image->file, FILE_USE_NOTHING, &ignored);
+    file_release(image->file);
+    memory_free(image);
+}
+
+static void destroy_chain(struct image *image) {
+    while (image != NULL) {
+        struct image *backing = image->backing;
+        destroy(image);
+        image = backing;
+    }
+}
+
+int image_open(struct file *file, const struct image_options *options, struct image **image, struct error *error) {
+    *image = NULL;
+    struct image *made = memory_zeroed(sizeof *made);
+    if (made == NULL) return error_set(error, -ENOMEM, "no memory for an image");
+    pthread_mutex_init(&made->lock, NULL);
+    made->file = file_share(file);
+    const int result = fill(made, options, error);
+    if (result < 0) {
+        error_prefix(error, "'%s'", file->name);
+        destroy_chain(made);
+        return result;
+    }
+    *image = made;
+    return 0;
+}
+
+int image_open_path(const char *path, const struct image_options *options, struct image **image, struct error *error) {
+    struct file *file = NULL;
+    const unsigned flags = (options->read_only ? 0 : FILE_POSIX_WRITE) | (options->direct ? FILE_POSIX_DIRECT : 0) |
+                           (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
+    *image = NULL;
+    int result = file_posix_open(path, flags, &file, error);
+    if (result < 0) return result;
+    result = image_open(file, options, image, error);
+    file_release(file);
+    return result;
+}
+
+/* Until nothing is dirty and nothing waits to become free: the first round may release, the second writes the counts. */
+static int flush_all(struct image *image, struct error *error) {
+    for (int round = 0; round < CLOSE_ROUNDS && flush_needed(&image->flush); round++) {
+        struct request request;
+        request_start(&request, image, REQUEST_FLUSH, 0, 0, NULL);
+        if (request_run(&request) < 0) return error_set(error, request.error.code, "%s", request.error.text);
+    }
+    return 0;
+}
+
+/* What the file was grown ahead is given back. */
+static int trim(struct image *image, struct error *error) {
+    const uint64_t length = max_u64(geometry_offset(&image->geometry, image->alloc.end), image->alloc.length_at_open);
+    if (image->alloc.file_length <= length || image->alloc.end == 0) return 0;
+    return file_truncate(image->file, length, error);
+}
+
+int image_close(struct image *image, struct error *error) {
+    if (image == NULL) return 0;
+    int result = 0;
+    if (image->format == IMAGE_QCOW2 && !image->read_only) {
+        result = flush_all(image, error);
+        if (result == 0) result = trim(image, error);
+    }
+    destroy_chain(image);
+    return result;
+}

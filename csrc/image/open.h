@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opening and closing an image, with its chain of backing files.
+ *
+ * Opening reads header, L1 table and refcount table, checks that they can be true of a file this long, and takes memory only for what the
+ * file really holds. Closing flushes, gives back what the file was grown ahead, and frees; it always frees.
+ */
+#ifndef QCOW2_IMAGE_OPEN_H
+#define QCOW2_IMAGE_OPEN_H
+
+#include "guest/request.h"
+
+enum image_open_format { IMAGE_OPEN_PROBE, IMAGE_OPEN_RAW, IMAGE_OPEN_QCOW2 };
+
+struct image_options {
+    enum image_open_format format;
+    bool read_only, write_through;
+    bool direct, no_sync;          /* how the files are opened: O_DIRECT; cache=unsafe */
+    bool discard_ignored, detect_zeroes, detected_unmap;
+    bool open_backing, force_share;
+    enum image_cow cow;
+    unsigned overlap_check;        /* bits of overlap_kind */
+    uint64_t l2_cache_size;        /* bytes; 0 = what covers the whole image, at most 32 MiB */
+    uint64_t l2_cache_entry_size;  /* bytes, a power of two; 0 = 4 KiB, at most a cluster */
+    uint64_t refcount_cache_size;  /* bytes; 0 = the least that works, 256 KiB with 64 KiB clusters */
+    uint64_t cache_clean_interval; /* seconds; 0 = never */
+};
+
+/* Writable, write-back, whole chain, cow=skip, overlap check "cached". */
+struct image_options image_options_default(void);
+
+/* Opens the image in `file` (shared, not taken). Relative backing names are relative to the directory of file->name. */
+int image_open(struct file *file, const struct image_options *options, struct image **image, struct error *error);
+
+/* Opens the file at `path` as the options say, and the image in it. */
+int image_open_path(const char *path, const struct image_options *options, struct image **image, struct error *error);
+
+/* Flushes, trims, unlocks and frees the image and its chain. Returns the flush's result; NULL is ignored. */
+int image_close(struct image *image, struct error *error);
+
+#endif

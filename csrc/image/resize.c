@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Resizing in steps that a crash may interrupt anywhere: growing changes the size first and then makes the new part
+ * zero where something would show through; shrinking gives clusters up first. Called by the binding.
+ */
+#include "image/resize.h"
+
+#include "base/bytes.h"
+
+#define SECTOR_SIZE 512u
+
+static int run(struct image *image, enum request_kind kind, uint64_t offset, uint64_t length, struct error *error) {
+    struct request request;
+    request_start(&request, image, kind, offset, length, NULL);
+    request_run(&request);
+    return request.error.code < 0 ? error_set(error, request.error.code, "%s", request.error.text) : 0;
+}
+
+/* The rest of the last cluster may hold bytes from before, and a longer backing file would show through. */
+static int clear_new_part(struct image *image, uint64_t old_size, struct error *error) {
+    const uint64_t cluster_end = round_up_u64(old_size, image->geometry.cluster_size);
+    const uint64_t backing_end = image->backing != NULL ? image->backing->size : 0;
+    const uint64_t end = min_u64(max_u64(cluster_end, backing_end), image->size);
+    return end > old_size ? run(image, REQUEST_ZERO, old_size, end - old_size, error) : 0;
+}
+
+static int resize_raw(struct image *image, uint64_t size, struct error *error) {
+    if (image->read_only) return error_set(error, -EROFS, "'%s' is open for reading only", image->file->name);
+    const int result = file_truncate(image->file, size, error);
+    if (result == 0) image->size = size;
+    return result;
+}
+
+int image_resize(struct image *image, uint64_t size, struct error *error) {
+    const uint64_t old_size = image->size;
+    size = round_up_u64(size, SECTOR_SIZE);
+    if (image->format == IMAGE_RAW) return resize_raw(image, size, error);
+    int result = 0;
+    if (size < old_size) {
+        const uint64_t start = min_u64(round_up_u64(size, image->geometry.cluster_size), old_size);
+        result = run(image, REQUEST_DISCARD, start, old_size - start, error);
+    }
+    if (result == 0) result = run(image, REQUEST_RESIZE, size, 0, error);
+    if (result == 0 && size > old_size) result = clear_new_part(image, old_size, error);
+    return result == 0 ? run(image, REQUEST_FLUSH, 0, 0, error) : result;
+}

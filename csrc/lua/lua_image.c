@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * The synchronous face of an image: each method checks its arguments, runs one request on the C stack and turns the result
+ * into values. Nothing that may longjmp runs between a request's start and its end. close, __gc and __close are one function.
+ */
+#include "lua/lua_image.h"
+
+#include <lauxlib.h>
+
+#include "base/bytes.h"
+#include "image/create.h"
+#include "image/resize.h"
+#include "lua/lua_buffer.h"
+#include "lua/lua_error.h"
+#include "lua/lua_inspect.h"
+#include "lua/lua_options.h"
+#include "lua/lua_storage.h"
+
+static struct lua_image *check_userdata(lua_State *L, int index) { return luaL_checkudata(L, index, LUA_IMAGE_TYPE); }
+
+struct image *lua_image_check(lua_State *L, int index) {
+    const struct lua_image *self = check_userdata(L, index);
+    if (self->image == NULL) luaL_error(L, "attempt to use a closed image");
+    return self->image;
+}
+
+/* ---- life ---- */
+
+int lua_image_create(lua_State *L) {
+    const struct create_options options = lua_options_create(L, 2);
+    struct error error = {.code = 0};
+    struct file *file = lua_storage_test(L, 1);
+    if (file != NULL) image_create(file, &options, &error);
+    else image_create_path(luaL_checkstring(L, 1), &options, &error);
+    return lua_error_or_true(L, &error);
+}
+
+int lua_image_open(lua_State *L) {
+    const struct image_options options = lua_options_open(L, 2);
+    struct error error = {.code = 0};
+    struct file *file = lua_storage_test(L, 1);
+    const char *path = file == NULL ? luaL_checkstring(L, 1) : NULL;
+    struct lua_image *self = lua_newuserdatauv(L, sizeof *self, 0);
+    self->image = NULL;
+    luaL_setmetatable(L, LUA_IMAGE_TYPE);
+    if (file != NULL) image_open(file, &options, &self->image, &error);
+    else image_open_path(path, &options, &self->image, &error);
+    return error.code < 0 ? lua_error_push(L, &error) : 1;
+}
+
+static int image_close_method(lua_State *L) {
+    struct lua_image *self = check_userdata(L, 1);
+    struct image *image = self->image;
+    struct error error = {.code = 0};
+    self->image = NULL;
+    image_close(image, &error);
+    return lua_error_or_true(L, &error);
+}
+
+/* ---- bytes ---- */
+
+static int run(lua_State *L, struct request *request) {
+    request_run(request);
+    return lua_error_or_true(L, &request->error);
+}
+
+/* image:read(offset, length): a string. */
+static int image_read(lua_State *L) {
+    struct image *image = lua_image_check(L, 1);
+    const uint64_t offset = lua_check_unsigned(L, 2, "offset"), length = lua_check_unsigned(L, 3, "length");
+    struct request request;
+    luaL_Buffer buffer;
+    const bool inside = within_u64(offset, length, image->size);
+    uint8_t *bytes = (uint8_t *) luaL_buffinitsize(L, &buffer, inside ? length : 0);
+    request_start(&request, image, REQUEST_READ, offset, length, bytes);
+    if (request_run(&request) < 0) return lua_error_push(L, &request.error);
+    luaL_pushresultsize(&buffer, length);
+    return 1;
+}
+
+/* The part of the buffer at `index` that the two arguments after it name: its whole length without them. */
+static uint8_t *buffer_part(lua_State *L, int index, uint64_t *length) {
+    const struct lua_buffer *buffer = lua_buffer_check(L, index);
+    const uint64_t start = lua_isnoneornil(L, index + 1) ? 0 : lua_check_unsigned(L, index + 1, "position");
+    luaL_argcheck(L, start <= buffer->length, index + 1, "the position passes the end of the buffer");
+    *length = lua_isnoneornil(L, index + 2) ? buffer->length - start : lua_check_unsigned(L, index + 2, "length");
+    luaL_argcheck(L, *length <= buffer->length - start, index + 2, "the length passes the end of the buffer");
+    return buffer->bytes + start;
+}
+
+/* image:read_into(offset, buffer [, position [, length]]). */
+static int image_read_into(lua_State *L) {
+    struct image *image = lua_image_check(L, 1);
+    const uint64_t offset = lua_check_unsigned(L, 2, "offset");
+    uint64_t length;
+    uint8_t *bytes = buffer_part(L, 3, &length);
+    struct request request;
+    request_start(&request, image, REQUEST_READ, offset, length, bytes);
+    return run(L, &request);
+}
+
+/* image:write(offset, string | buffer). */
+static int image_write(lua_State *L) {
+    struct image *image = lua_image_check(L, 1);
+    const uint64_t offset = lua_check_unsigned(L, 2, "offset");
+    uint64_t length;
+    const uint8_t *bytes = lua_buffer_bytes(L, 3, &length);
+    struct request request;
+    request_start(&request, image, REQUEST_WRITE, offset, length, (void *) (uintptr_t) bytes);
+    return run(L, &request);
+}
+
+static bool option(lua_State *L, int index, const char *name) {
+    if (lua_isnoneornil(L, index)) return false;
+    luaL_checktype(L, index, LUA_TTABLE);
+    lua_getfield(L, index, name);
+    const bool set = lua_toboolean(L, -1) != 0;
+    lua_pop(L, 1);
+    return set;
+}
+
+/* image:write_zeroes(offset, length [, {unmap = boolean}]). */
+static int image_write_zeroes(lua_State *L) {
+    struct image *image = lua_image_check(L, 1);
+    const uint64_t offset = lua_check_unsigned(L, 2, "offset"), length = lua_check_unsigned(L, 3, "length");
+    const bool unmap = option(L, 4, "unmap");
+    struct request request;
+    request_start(&request, image, REQUEST_ZERO, offset, length, NULL);
+    request.may_unmap = unmap;
+    return run(L, &request);
+}
+
+/* image:discard(offset, length). */
+static int image_discard(lua_State *L) {
+    struct image *image = lua_image_check(L, 1);
+    const uint64_t offset = lua_check_unsigned(L, 2, "offset"), length = lua_check_unsigned(L, 3, "length");
+    struct request request;
+    request_start(&request, image, REQUEST_DISCARD, offset, length, NULL);
+    return run(L, &request);
+}
+
+/* image:flush(). */
+static int image_flush(lua_State *L) {
+    struct request request;
+    request_start(&request, lua_image_check(L, 1), REQUEST_FLUSH, 0, 0, NULL);
+    return run(L, &request);
+}
+
+/* image:size(): bytes. */
+static int image_size(lua_State *L) {
+    lua_pushinteger(L, (lua_Integer) lua_image_check(L, 1)->size);
+    return 1;
+}
+
+/* image:resize(size): bytes; what is new reads as zeroes. Smaller only with {shrink = true}. */
+static int image_resize_method(lua_State *L) {
+    struct image *image = lua_image_check(L, 1);
+    const uint64_t size = lua_check_unsigned(L, 2, "size");
+    struct error error = {.code = 0};
+    if (size < image->size && !option(L, 3, "shrink")) {
+        error_set(&error, -EINVAL, "resize from %llu to %llu bytes throws bytes away: say shrink = true", (unsigned long long) image->size,
+                  (unsigned long long) size);
+        return lua_error_push(L, &error);
+    }
+    image_resize(image, size, &error);
+    return lua_error_or_true(L, &error);
+}
+
+static int image_is_open(lua_State *L) {
+    lua_pushboolean(L, check_userdata(L, 1)->image != NULL);
+    return 1;
+}
+
+void lua_image_register(lua_State *L) {
+    static const luaL_Reg methods[] = {{"close", image_close_method}, {"read", image_read},
+                                       {"read_into", image_read_into}, {"write", image_write},
+                                       {"write_zeroes", image_write_zeroes}, {"discard", image_discard},
+                                       {"flush", image_flush},         {"size", image_size},
+                                       {"is_open", image_is_open},     {"resize", image_resize_method}, {NULL, NULL}};
+    static const luaL_Reg meta[] = {{"__gc", image_close_method}, {"__close", image_close_method}, {NULL, NULL}};
+    luaL_newmetatable(L, LUA_IMAGE_TYPE);
+    luaL_setfuncs(L, meta, 0);
+    lua_newtable(L);
+    luaL_setfuncs(L, methods, 0);
+    lua_inspect_methods(L);
+    lua_pushvalue(L, -1);
+    lua_setfield(L, -3, "methods");
+    lua_remove(L, -2);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * qcow2.Image: an open image, synchronous. Methods that only look are in lua_inspect.
+ */
+#ifndef QCOW2_LUA_LUA_IMAGE_H
+#define QCOW2_LUA_LUA_IMAGE_H
+
+#include <lua.h>
+
+#include "guest/request.h"
+
+#define LUA_IMAGE_TYPE "qcow2.Image"
+
+struct lua_image {
+    struct image *image; /* NULL before open and after close */
+};
+
+/* The open image at the index; raises when it is none or closed. */
+struct image *lua_image_check(lua_State *L, int index);
+
+/* core.create(path | storage, options): true. core.open(path | storage, options): an image. */
+int lua_image_create(lua_State *L);
+int lua_image_open(lua_State *L);
+
+/* Registers the type and leaves its table of methods on the stack, so that Lua modules can add theirs. */
+void lua_image_register(lua_State *L);
+
+#endif

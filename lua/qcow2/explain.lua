@@ -1,0 +1,102 @@
+-- SPDX-License-Identifier: MIT
+
+--- The way of one guest byte through every table, in words and as data.
+--
+-- Each step is {what, index, table_offset, entry_offset, value, text}. Offsets are bytes in the image file. The
+-- steps follow the specification's order: header, L1 table, L2 table, host cluster, refcount.
+-- @module qcow2.explain
+
+local OFFSET_MASK = 0x00fffffffffffe00
+local COPIED = 1 << 63
+
+local way_metatable = {}
+
+function way_metatable.__tostring(way)
+    local lines = { ("guest offset %d (%#x) of '%s'"):format(way.guest_offset, way.guest_offset, way.filename) }
+    for _, step in ipairs(way) do lines[#lines + 1] = "  " .. step.text end
+    return table.concat(lines, "\n")
+end
+
+local function add(way, step)
+    way[#way + 1] = step
+    return step
+end
+
+local function describe_host(way, image, run, header)
+    local cluster = run.host_offset >> header.cluster_bits
+    local count, covered = image:refcount(cluster)
+    if count == nil then
+        add(way, { what = "refcount", text = ("refcount of host cluster %d: %s"):format(cluster, covered) })
+        return
+    end
+    add(way, {
+        what = "refcount", index = cluster, value = count,
+        text = ("host cluster %d (offset %#x): refcount %d%s"):format(
+            cluster, cluster << header.cluster_bits, count, covered and "" or ", not covered by a refcount block"),
+    })
+end
+
+local TEXT = {
+    unallocated = "unallocated: %s",
+    zero = "reads as zeroes, no host cluster",
+    normal = "host offset %#x%s",
+    ["preallocated zero"] = "reads as zeroes, host offset %#x kept%s",
+    compressed = "compressed, at most %d bytes at host offset %#x",
+}
+
+local function describe_run(run, has_backing)
+    local flags = run.copied and ", COPIED" or ""
+    if run.type == "unallocated" then
+        return TEXT.unallocated:format(has_backing and "the backing file shows through" or "reads as zeroes")
+    end
+    if run.type == "compressed" then return TEXT.compressed:format(run.compressed_length, run.host_offset) end
+    if run.host_offset then return TEXT[run.type]:format(run.host_offset, flags) end
+    return TEXT[run.type]
+end
+
+local function walk_tables(way, image, header, offset, has_backing)
+    local bits = header.cluster_bits
+    local l1_index, l2_index = offset >> (2 * bits - 3), (offset >> bits) & ((1 << (bits - 3)) - 1)
+    local entry = image:l1_entries()[l1_index + 1]
+    local l2_offset = entry & OFFSET_MASK
+    add(way, {
+        what = "L1 entry", index = l1_index, table_offset = header.l1_table_offset,
+        entry_offset = header.l1_table_offset + 8 * l1_index, value = entry,
+        text = ("L1 table at %#x, entry %d at %#x: %s"):format(header.l1_table_offset, l1_index, header.l1_table_offset + 8 * l1_index,
+            l2_offset == 0 and "no L2 table" or ("L2 table at %#x%s"):format(l2_offset, entry & COPIED ~= 0 and ", COPIED" or "")),
+    })
+    local run, message, code = image:lookup(offset, 1)
+    if not run then return nil, message, code end
+    local where = l2_offset == 0 and "no L2 entry" or ("L2 entry %d at %#x"):format(l2_index, l2_offset + 8 * l2_index)
+    add(way, {
+        what = "L2 entry", index = l2_index, table_offset = l2_offset, entry_offset = l2_offset ~= 0 and l2_offset + 8 * l2_index or nil,
+        value = run, text = where .. ": " .. describe_run(run, has_backing),
+    })
+    if run.host_offset then describe_host(way, image, run, header) end
+    return way
+end
+
+--- Explains where one guest byte lies.
+-- @param image an open image
+-- @tparam integer offset guest bytes
+-- @return the steps, a list that prints as text; or nil, message, code
+local function explain(image, offset)
+    local facts = assert(image:facts())
+    if math.type(offset) ~= "integer" then error("explain: an integer offset expected, got " .. type(offset), 3) end
+    if offset < 0 or offset >= facts.size then
+        return nil, ("offset %d lies outside the image (%d bytes)"):format(offset, facts.size), "EINVAL"
+    end
+    local way = setmetatable({ guest_offset = offset, filename = facts.filename }, way_metatable)
+    if facts.format == "raw" then
+        add(way, { what = "raw", text = ("raw image: offset %#x of the file"):format(offset) })
+        return way
+    end
+    local header = image:read_header()
+    add(way, {
+        what = "header",
+        text = ("header: version %d, clusters of %d bytes, L1 table of %d entries"):format(header.version, 1 << header.cluster_bits, header.l1_size),
+    })
+    return walk_tables(way, image, header, offset, facts.has_backing)
+end
+
+return explain
