@@ -60,6 +60,7 @@ static void decode_standard(const struct geometry *geometry, uint64_t entry, str
 
 struct cluster cluster_decode(const struct geometry *geometry, const uint8_t *bytes) {
     const uint64_t entry = load_be64(bytes);
+    if (entry == 0 && !geometry->extended_l2) return (struct cluster){.type = CLUSTER_UNALLOCATED};
     struct cluster cluster = {
         .copied = (entry & FORMAT_ENTRY_COPIED) != 0,
         .bitmap = geometry->extended_l2 ? load_be64(bytes + 8) : 0,
@@ -90,6 +91,21 @@ void cluster_encode(const struct geometry *geometry, const struct cluster *clust
     store_be64(bytes, compressed ? encode_compressed(geometry, cluster) : encode_standard(cluster));
     if (geometry->extended_l2) store_be64(bytes + 8, compressed ? 0 : cluster->bitmap);
     assert(cluster_decode(geometry, bytes).type == cluster->type);
+}
+
+uint32_t cluster_count_alike(const struct geometry *geometry, const uint8_t *bytes, uint32_t limit) {
+    const uint64_t first = load_be64(bytes), flags = first & ~FORMAT_ENTRY_OFFSET;
+    const uint64_t step = (first & FORMAT_ENTRY_OFFSET) != 0 ? geometry->cluster_size : 0;
+    const uint64_t bitmap = geometry->extended_l2 ? load_be64(bytes + 8) : 0;
+    if ((first & FORMAT_ENTRY_COMPRESSED) != 0) return 1;
+    uint64_t expected = first;
+    for (uint32_t count = 1; count < limit; count++) {
+        expected += step;
+        bytes += geometry->l2_entry_size;
+        if (load_be64(bytes) != expected || (expected & ~FORMAT_ENTRY_OFFSET) != flags) return count;
+        if (geometry->extended_l2 && load_be64(bytes + 8) != bitmap) return count;
+    }
+    return limit;
 }
 
 const char *cluster_type_name(enum cluster_type type) {

@@ -35,6 +35,10 @@ struct cluster cluster_decode(const struct geometry *geometry, const uint8_t *by
 /* Encodes into `bytes`; the inverse for every valid cluster. */
 void cluster_encode(const struct geometry *geometry, const struct cluster *cluster, uint8_t *bytes);
 
+/* How many entries from `bytes` on, at most `limit` (1 or more), are of one type and flags with host clusters in a row.
+ * Judges no entry: the first one's being valid makes all of them so. */
+uint32_t cluster_count_alike(const struct geometry *geometry, const uint8_t *bytes, uint32_t limit);
+
 /* The type's name in words: "unallocated", "normal", "zero", "preallocated zero", "compressed", "invalid". */
 const char *cluster_type_name(enum cluster_type type);
 

@@ -119,13 +119,6 @@ static int explain_invalid(const struct map *map, const struct slot *slot, uint6
                      (unsigned long long) geometry_cluster_start(map->geometry, guest_offset), (unsigned long long) load_be64(bytes));
 }
 
-static bool continues(const struct run *run, const struct cluster *cluster, uint64_t host_offset) {
-    if (cluster->type != run->type || cluster->copied != run->copied) return false;
-    if (run->type == CLUSTER_COMPRESSED) return false;
-    if (run->type != CLUSTER_NORMAL && run->type != CLUSTER_ZERO_ALLOC) return true;
-    return cluster->host_offset == host_offset;
-}
-
 static void start_run(const struct map *map, const struct cluster *cluster, uint64_t guest_offset, struct run *run) {
     const bool placed = cluster->type == CLUSTER_NORMAL || cluster->type == CLUSTER_ZERO_ALLOC;
     *run = (struct run){.type = cluster->type,
@@ -138,15 +131,13 @@ static void start_run(const struct map *map, const struct cluster *cluster, uint
 int map_run(const struct map *map, const struct slot *slot, uint64_t guest_offset, uint64_t length, struct run *run,
             struct error *error) {
     const uint64_t limit = guest_offset + min_u64(length, map_left_in_slice(map, guest_offset));
-    struct cluster cluster = map_get(map, slot, guest_offset);
+    const struct cluster cluster = map_get(map, slot, guest_offset);
     if (cluster.type == CLUSTER_INVALID) return explain_invalid(map, slot, guest_offset, error);
     start_run(map, &cluster, guest_offset, run);
-    uint64_t at = geometry_cluster_start(map->geometry, guest_offset) + map->geometry->cluster_size;
-    while (at < limit) {
-        cluster = map_get(map, slot, at);
-        if (!continues(run, &cluster, run->host_offset + (at - guest_offset))) break;
-        at += map->geometry->cluster_size;
-    }
+    const uint64_t start = geometry_cluster_start(map->geometry, guest_offset);
+    const uint32_t most = (uint32_t) geometry_clusters_for(map->geometry, limit - start);
+    const uint32_t count = cluster_count_alike(map->geometry, entry_bytes(map, slot, guest_offset), most);
+    const uint64_t at = start + geometry_offset(map->geometry, count);
     run->length = min_u64(at, limit) - guest_offset;
     return 0;
 }

@@ -95,12 +95,19 @@ function run_metatable.__tostring(run)
     return ("guest offset %#x, %d bytes: %s%s%s"):format(run.guest_offset, run.length, run.type, where, flags)
 end
 
+local function continues(last, run)
+    if not last or last.type ~= run.type or last.copied ~= run.copied or run.type == "compressed" then return false end
+    return run.host_offset == nil or run.host_offset == last.host_offset + last.length
+end
+
 local function runs_between(image, start, stop)
     local list = {}
     while start < stop do
         local run, message, code = image:lookup(start, stop - start)
         if not run then return nil, message, code end
-        list[#list + 1] = setmetatable(run, run_metatable)
+        local last = list[#list]
+        if continues(last, run) then last.length = last.length + run.length
+        else list[#list + 1] = setmetatable(run, run_metatable) end
         start = start + run.length
     end
     return setmetatable(list, list_metatable)

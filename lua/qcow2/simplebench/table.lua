@@ -32,14 +32,15 @@ function text_table.number(average, stdev)
     return ("%s ± %." .. decimals_of(average) .. "f"):format(three_digits(average), stdev)
 end
 
---- How far a number is from another: "+12 %", "-5.3 %", "× 82".
+--- How far a number is from another: "+12 %", "-5.3 %", "× 82" (so many times as much), "÷ 82".
 -- @tparam number from
 -- @tparam number to
 -- @treturn string empty when there is nothing to compare with
 function text_table.difference(from, to)
-    if from <= 0 or to < 0 then return "" end
+    if from <= 0 or to <= 0 then return "" end
     local factor = to / from
-    if factor >= FACTOR_FROM or factor <= 1 / FACTOR_FROM then return "× " .. three_digits(factor) end
+    if factor >= FACTOR_FROM then return "× " .. three_digits(factor) end
+    if factor <= 1 / FACTOR_FROM then return "÷ " .. three_digits(1 / factor) end
     local percent = (factor - 1) * 100
     local text = (math.abs(percent) < 9.95 and "%+.1f" or "%+.0f"):format(percent)
     return (text == "-0.0" and "+0.0" or text) .. " %"
