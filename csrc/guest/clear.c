@@ -16,6 +16,7 @@ static uint64_t whole_clusters_end(const struct request *request, uint64_t guest
 }
 
 static bool gives_up_clusters(const struct request *request) {
+    if (request->unmap_all) return true;
     return (request->kind == REQUEST_DISCARD || request->may_unmap) && !request->image->discard_ignored;
 }
 
@@ -23,7 +24,8 @@ static bool gives_up_clusters(const struct request *request) {
 static bool cleared(const struct request *request, const struct cluster *old, struct cluster *new, bool *bytes) {
     const struct image *image = request->image;
     const bool give_up = gives_up_clusters(request), flag = image->geometry.version >= 3;
-    *new = (struct cluster){.type = CLUSTER_ZERO};
+    *new = (struct cluster){.type = request->unmap_all ? CLUSTER_UNALLOCATED : CLUSTER_ZERO};
+    if (request->unmap_all) return old->type != CLUSTER_UNALLOCATED;
     if (old->type == CLUSTER_UNALLOCATED && image->backing == NULL) return false;
     if (old->type == CLUSTER_ZERO || (old->type == CLUSTER_ZERO_ALLOC && !give_up)) return false;
     if (!flag) {
@@ -104,7 +106,7 @@ static enum plan clear_clusters(struct request *request, uint64_t guest_offset, 
         case MAP_NO_TABLE: break;
     }
     map_run_without_table(&image->map, guest_offset, end - guest_offset, &run);
-    return image->backing == NULL ? go_on(request, run.length) : plan_table(request, guest_offset);
+    return image->backing == NULL || request->unmap_all ? go_on(request, run.length) : plan_table(request, guest_offset);
 }
 
 /* A part of a cluster: nothing for a discard; for zeroes, bytes, unless it reads as zeroes already. */

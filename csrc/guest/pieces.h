@@ -17,6 +17,8 @@ enum plan {
     PLAN_FAILED, /* see request->error */
 };
 
+enum go { GO_ON, GO_MOVE, GO_PARKED, GO_DONE }; /* what a state's function says to request_advance */
+
 /* Sets what the request waits for, in its own image. Returns PLAN_WANT. */
 enum plan plan_wait(struct request *request, struct waiters *waiters);
 
@@ -43,7 +45,16 @@ void cow_moves(struct request *request);
 
 /* resize.c: RESIZE; and its end when the new L1 table's clusters came with a cover. */
 enum plan plan_resize(struct request *request);
-int link_l1(struct request *request, uint64_t host_cluster);
+int link_l1(struct request *request);
+
+/* lookup.c: LOOKUP and REFCOUNT. raw.c: everything on a raw image, but reads and look-ups; takes no lock. */
+enum plan plan_lookup(struct request *request);
+enum plan plan_refcount(struct request *request);
+enum plan plan_raw(struct request *request);
+
+/* flushing.c: the state FLUSH; takes the lock itself. */
+enum go advance_flush(struct request *request);
+void flush_moves_ended(struct request *request, int result);
 
 /* clear.c: ZERO and DISCARD. */
 enum plan plan_clear(struct request *request);

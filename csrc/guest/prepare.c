@@ -23,7 +23,8 @@ enum plan plan_cover_with(struct request *request, uint64_t host_cluster, uint64
     if (image->alloc.growing) return plan_wait(request, &image->alloc.grown);
     if (cover_plan(&request->piece.cover, &image->alloc, host_cluster, extra, &request->moves, &request->error) < 0) return PLAN_FAILED;
     request->piece.kind = PIECE_COVER;
-    request->piece.cover_extra = extra;
+    request->piece.count = extra;
+    request->piece.host_cluster = cover_extra_cluster(&request->piece.cover);
     return PLAN_MOVE;
 }
 
@@ -124,9 +125,7 @@ int link_prepared(struct request *request, int result) {
         case PIECE_COVER: {
             const struct move *first = &request->moves.items[0];
             if (first->kind == MOVE_TRUNCATE) alloc_grow_done(&image->alloc, first, result);
-            const uint64_t extra_cluster = cover_extra_cluster(&request->piece.cover);
             result = cover_done(&request->piece.cover, &image->alloc, result, inflight_drop_time(&image->inflight));
-            if (result == 0 && request->piece.cover_extra > 0) result = link_l1(request, extra_cluster);
             break;
         }
         default: break;

@@ -15,8 +15,6 @@
 #include "base/memory.h"
 #include "guest/pieces.h"
 
-enum go { GO_ON, GO_MOVE, GO_PARKED, GO_DONE }; /* what a state's function says to request_advance */
-
 static void woken(struct waiter *waiter) {
     struct request *request = (struct request *) (void *) ((char *) waiter - offsetof(struct request, waiter));
     request->wake(request);
@@ -106,58 +104,6 @@ static enum go advance_check(struct request *request) {
 }
 
 /* ---- planning ---- */
-
-static enum plan plan_raw(struct request *request) {
-    static const enum move_kind kinds[] = {MOVE_READ, MOVE_WRITE, MOVE_ZERO, MOVE_DISCARD, MOVE_ALLOCATE};
-    struct moves *moves = &request->moves;
-    moves->count = 0;
-    if (request->kind == REQUEST_DISCARD && request->image->discard_ignored) return PLAN_DONE;
-    if (request->done == request->length) return PLAN_DONE;
-    struct move *move = moves_add(moves, kinds[request->kind], request->image->file, request->guest_offset, request->length);
-    if (request->kind == REQUEST_WRITE) {
-        move->length = 0;
-        move_append(move, request->bytes, request->length);
-    }
-    if (request->may_unmap) move->zero_mode = FILE_ZERO_UNMAP;
-    request->piece = (struct piece){.kind = PIECE_BYTES, .progress = request->length};
-    return PLAN_MOVE;
-}
-
-static enum plan plan_lookup(struct request *request) {
-    struct map *map = &request->image->map;
-    struct slot *slot = NULL;
-    if (request->image->format == IMAGE_RAW) {
-        request->run = (struct run){.type = CLUSTER_NORMAL,
-                                    .guest_offset = request->guest_offset,
-                                    .length = request->length,
-                                    .host_offset = request->guest_offset};
-        return PLAN_DONE;
-    }
-    switch (map_slice(map, request->guest_offset, &slot, &request->want, &request->error)) {
-        case MAP_WANT: return PLAN_WANT;
-        case MAP_FAILED: return PLAN_FAILED;
-        case MAP_NO_TABLE: map_run_without_table(map, request->guest_offset, request->length, &request->run); return PLAN_DONE;
-        case MAP_READY: break;
-    }
-    const int result = map_run(map, slot, request->guest_offset, request->length, &request->run, &request->error);
-    return result < 0 ? PLAN_FAILED : PLAN_DONE;
-}
-
-static enum plan plan_refcount(struct request *request) {
-    struct refcount *refcount = &request->image->refcount;
-    struct slot *slot = NULL;
-    request->value = 0;
-    request->covered = false;
-    switch (refcount_slice(refcount, request->guest_offset, &slot, &request->want, &request->error)) {
-        case REFCOUNT_WANT: return PLAN_WANT;
-        case REFCOUNT_FAILED: return PLAN_FAILED;
-        case REFCOUNT_UNCOVERED: return PLAN_DONE;
-        case REFCOUNT_READY: break;
-    }
-    request->covered = true;
-    request->value = refcount_get(refcount, slot, request->guest_offset);
-    return PLAN_DONE;
-}
 
 static enum plan plan(struct request *request) {
     struct image *image = request->image;
@@ -255,7 +201,10 @@ static int link_piece(struct request *request, int result) {
         case PIECE_DATA: result = link_data(request, result); break;
         case PIECE_TABLE:
         case PIECE_COVER:
-        case PIECE_GROW: result = link_prepared(request, result); break;
+        case PIECE_GROW:
+            result = link_prepared(request, result);
+            if (result == 0 && piece->kind == PIECE_COVER && piece->count > 0) result = link_l1(request);
+            break;
         default:
             if (request->kind != REQUEST_READ) image->flush.unsynced = true;
             break;
@@ -295,55 +244,6 @@ static enum go advance_edges(struct request *request) {
         case PLAN_FAILED: return finish_piece(request, request->error.code);
         default: return GO_ON;
     }
-}
-
-/* ---- flushing ---- */
-
-static bool may_flush(const struct image *image) { return image->format == IMAGE_QCOW2; }
-
-static enum go flush_over(struct request *request) {
-    request->flushing = false;
-    request->state = request->round.result < 0 ? STATE_FAILED : request->kind == REQUEST_FLUSH ? STATE_DONE : request->after_flush;
-    if (request->round.result < 0) error_set(&request->error, request->round.result, "flush failed");
-    return GO_ON;
-}
-
-static enum go flush_raw(struct request *request) {
-    request->state = STATE_DONE;
-    if (request->flushed || request->image->read_only) return GO_ON;
-    request->flushed = true;
-    request->state = STATE_FLUSH;
-    request->moves.count = 0;
-    moves_add(&request->moves, MOVE_SYNC, request->image->file, 0, 0);
-    return GO_MOVE;
-}
-
-static enum go advance_flush_locked(struct request *request) {
-    struct image *image = request->image;
-    struct flush *flush = &image->flush;
-    if (!request->flushing) {
-        if (flush->running) {
-            waiters_add(&flush->finished, &request->waiter);
-            return GO_PARKED;
-        }
-        request->round = (struct flush_round){.result = 0};
-        if (!flush_needed(flush)) return flush_over(request);
-        request->round.result = flush_begin(flush, &request->round, &request->error);
-        if (request->round.result < 0) return flush_over(request);
-        request->flushing = true;
-    }
-    const uint64_t oldest = inflight_oldest(&image->inflight, &request->entry);
-    if (flush_next(flush, &request->round, oldest, &request->moves, &request->error) == FLUSH_MOVE) return GO_MOVE;
-    return flush_over(request);
-}
-
-static enum go advance_flush(struct request *request) {
-    struct image *image = request->image;
-    if (!may_flush(image)) return flush_raw(request);
-    pthread_mutex_lock(&image->lock);
-    const enum go go = advance_flush_locked(request);
-    pthread_mutex_unlock(&image->lock);
-    return go;
 }
 
 /* ---- the end ---- */
@@ -425,15 +325,7 @@ void request_moved(struct request *request, int result) {
             if (result < 0) finish_piece(request, result);
             break;
         case STATE_MOVE: finish_piece(request, result); break;
-        case STATE_FLUSH:
-            if (!may_flush(request->image)) {
-                if (result < 0) request->state = STATE_FAILED;
-                break;
-            }
-            pthread_mutex_lock(&request->image->lock);
-            flush_moved(&request->image->flush, &request->round, result);
-            pthread_mutex_unlock(&request->image->lock);
-            break;
+        case STATE_FLUSH: flush_moves_ended(request, result); break;
         default: break;
     }
 }

@@ -69,21 +69,21 @@ struct reading { /* a read of guest bytes on its way down the chain */
 struct piece { /* the part of a request that is under way */
     enum piece_kind kind;
     uint64_t progress;               /* guest bytes of the request that are done when it is linked */
-    uint64_t guest_offset, count;    /* DATA: first cluster's start, clusters; TABLE: where in guest space */
-    uint64_t host_cluster;           /* DATA, TABLE: the first new cluster */
+    uint64_t guest_offset, count;    /* DATA: first cluster's start, clusters; TABLE: where in guest space; COVER: extra clusters */
+    uint64_t host_cluster;           /* DATA, TABLE: the first new cluster; COVER: the first extra one */
     bool taken, fresh;               /* the clusters were just taken; they were never written */
     struct slot *slot;               /* DATA: the pinned L2 slice */
     uint64_t head_length, tail_length; /* DATA: bytes before and after the guest's own in the clusters */
     bool head_zero, tail_zero;       /* they read as zeroes */
     uint8_t *buffer;                 /* DATA: head and tail; TABLE: the table; owned */
     struct cover cover;
-    uint64_t cover_extra;            /* COVER: clusters that the request wants for itself */
 };
 
 struct request {
     struct image *image;
     enum request_kind kind;
     bool may_unmap;                       /* ZERO: host clusters may be given up */
+    bool unmap_all;                       /* DISCARD: no entry stays, whatever shows through then: for what a new end cuts off */
     uint64_t guest_offset, length;        /* bytes */
     uint8_t *bytes;                       /* READ, WRITE: `length` of them */
     void *owner;                          /* for wake's use */

@@ -76,9 +76,9 @@ enum plan plan_resize(struct request *request) {
 }
 
 /* The clusters that a cover took along are there. */
-int link_l1(struct request *request, uint64_t host_cluster) {
+int link_l1(struct request *request) {
     struct image *image = request->image;
-    const uint64_t count = request->piece.cover_extra;
+    const uint64_t host_cluster = request->piece.host_cluster, count = request->piece.count;
     error_clear(&request->error);
     if (finish(request, host_cluster, count) == PLAN_DONE) return 0;
     alloc_drop(&image->alloc, host_cluster, count, inflight_drop_time(&image->inflight));

@@ -12,7 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/memory.h"
-#include "image/backing.h"
+#include "image/chain.h"
 #include "storage/file_posix.h"
 
 #define FILL_LENGTH MEMORY_ZEROES_SIZE

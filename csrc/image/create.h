@@ -6,7 +6,7 @@
 #ifndef QCOW2_IMAGE_CREATE_H
 #define QCOW2_IMAGE_CREATE_H
 
-#include "image/open.h"
+#include "guest/image.h"
 
 enum preallocation {
     PREALLOCATION_OFF,      /* nothing */

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * From a file to an image: probe, header, tables, rooms, chain, lock. Each step checks what it reads against the
+ * From a file to one level of an image: lock, probe, header, tables, rooms. Each step checks what it reads against the
  * file's length before it takes memory. A half-opened image is closed by the same function as a whole one, so every
- * room can be destroyed at any time. Called by the binding and by create. Reads metadata only.
+ * room can be destroyed at any time. Called by chain, which adds the levels below.
+ * Reads metadata only.
  */
 #include "image/open.h"
 
@@ -11,9 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/memory.h"
-#include "image/backing.h"
 #include "image/inactive.h"
-#include "storage/file_posix.h"
 
 #define L2_CACHE_MAX (UINT64_C(32) << 20)
 #define L2_ENTRY_DEFAULT UINT64_C(4096)
@@ -164,9 +163,7 @@ static int open_qcow2(struct image *image, const struct image_options *options, 
     image->corrupt = (image->header.incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0;
     image->corrupt_noted = image->corrupt;
     result = open_rooms(image, options, file_length, error);
-    if (result == 0) result = clear_autoclear(image, error);
-    if (result == 0 && options->open_backing) result = backing_open_chain(image, options, error);
-    return result;
+    return result == 0 ? clear_autoclear(image, error) : result;
 }
 
 /* ---- the image ---- */
@@ -228,7 +225,7 @@ static void destroy_chain(struct image *image) {
     }
 }
 
-int image_open(struct file *file, const struct image_options *options, struct image **image, struct error *error) {
+int image_open_level(struct file *file, const struct image_options *options, struct image **image, struct error *error) {
     *image = NULL;
     struct image *made = memory_zeroed(sizeof *made);
     if (made == NULL) return error_set(error, -ENOMEM, "no memory for an image");
@@ -242,18 +239,6 @@ int image_open(struct file *file, const struct image_options *options, struct im
     }
     *image = made;
     return 0;
-}
-
-int image_open_path(const char *path, const struct image_options *options, struct image **image, struct error *error) {
-    struct file *file = NULL;
-    const unsigned flags = (options->read_only ? 0 : FILE_POSIX_WRITE) | (options->direct ? FILE_POSIX_DIRECT : 0) |
-                           (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
-    *image = NULL;
-    int result = file_posix_open(path, flags, &file, error);
-    if (result < 0) return result;
-    result = image_open(file, options, image, error);
-    file_release(file);
-    return result;
 }
 
 /* Until nothing is dirty and nothing waits to become free: the first round may release, the second writes the counts. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * Opening and closing an image, with its chain of backing files.
+ * Opening one level of an image, and closing an image with its chain (chain.h opens whole chains).
  *
  * Opening reads header, L1 table and refcount table, checks that they can be true of a file this long, and takes memory only for what the
  * file really holds. Closing flushes, gives back what the file was grown ahead, and frees; it always frees.
@@ -29,11 +29,8 @@ struct image_options {
 /* Writable, write-back, whole chain, cow=skip, overlap check "cached". */
 struct image_options image_options_default(void);
 
-/* Opens the image in `file` (shared, not taken). Relative backing names are relative to the directory of file->name. */
-int image_open(struct file *file, const struct image_options *options, struct image **image, struct error *error);
-
-/* Opens the file at `path` as the options say, and the image in it. */
-int image_open_path(const char *path, const struct image_options *options, struct image **image, struct error *error);
+/* Opens the image in `file` (shared, not taken), without what lies below it. */
+int image_open_level(struct file *file, const struct image_options *options, struct image **image, struct error *error);
 
 /* Flushes, trims, unlocks and frees the image and its chain. Returns the flush's result; NULL is ignored. */
 int image_close(struct image *image, struct error *error);

@@ -12,6 +12,7 @@
 static int run(struct image *image, enum request_kind kind, uint64_t offset, uint64_t length, struct error *error) {
     struct request request;
     request_start(&request, image, kind, offset, length, NULL);
+    request.unmap_all = kind == REQUEST_DISCARD;
     request_run(&request);
     return request.error.code < 0 ? error_set(error, request.error.code, "%s", request.error.text) : 0;
 }

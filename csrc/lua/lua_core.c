@@ -16,6 +16,7 @@
 #include "lua/lua_buffer.h"
 #include "lua/lua_error.h"
 #include "lua/lua_image.h"
+#include "lua/lua_inspect.h"
 #include "lua/lua_storage.h"
 
 /* core.clock(): seconds on a clock that only goes forward. */
@@ -57,6 +58,7 @@ __attribute__((visibility("default"))) int luaopen_qcow2_core(lua_State *L) {
     lua_buffer_register(L);
     lua_storage_register(L);
     lua_image_register(L);
+    lua_inspect_methods(L);
     lua_setfield(L, -2, "image_methods");
     luaL_getmetatable(L, LUA_IMAGE_TYPE);
     lua_setfield(L, -2, "image_metatable");

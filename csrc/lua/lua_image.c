@@ -8,11 +8,11 @@
 #include <lauxlib.h>
 
 #include "base/bytes.h"
+#include "image/chain.h"
 #include "image/create.h"
 #include "image/resize.h"
 #include "lua/lua_buffer.h"
 #include "lua/lua_error.h"
-#include "lua/lua_inspect.h"
 #include "lua/lua_options.h"
 #include "lua/lua_storage.h"
 
@@ -182,7 +182,6 @@ void lua_image_register(lua_State *L) {
     luaL_setfuncs(L, meta, 0);
     lua_newtable(L);
     luaL_setfuncs(L, methods, 0);
-    lua_inspect_methods(L);
     lua_pushvalue(L, -1);
     lua_setfield(L, -3, "methods");
     lua_remove(L, -2);

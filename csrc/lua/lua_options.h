@@ -8,6 +8,7 @@
 #include <lua.h>
 
 #include "image/create.h"
+#include "image/open.h"
 
 /* Reads the table at the index. Strings in the result live as long as the table. */
 struct image_options lua_options_open(lua_State *L, int index);

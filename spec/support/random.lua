@@ -30,10 +30,26 @@ function Random:choice(list) return list[self:between(1, #list)] end
 --- True once in `n` times.
 function Random:one_in(n) return self:between(1, n) == 1 end
 
+local POOL_LENGTH = 1 << 20
+local pool
+
+--- Bytes that do not repeat for a long way, so that none is at home in another's place.
+local function bytes_of_pool()
+    if not pool then
+        local words, source = {}, Random.new(1)
+        for i = 1, POOL_LENGTH // 8 do words[i] = ("<I8"):pack(source:bits() | 0x0101010101010101) end
+        pool = table.concat(words)
+    end
+    return pool
+end
+
 --- `length` bytes: never zero, and different for each call.
 function Random:bytes(length)
-    local word = ("<I8"):pack(self:bits() | 0x0101010101010101)
-    return word:rep(length // 8 + 1):sub(1, length)
+    local text, start = bytes_of_pool(), self:between(1, POOL_LENGTH)
+    local bytes = text:sub(start, start + length - 1)
+    if #bytes == length then return bytes end
+    length = length - #bytes
+    return bytes .. text:rep(length // POOL_LENGTH) .. text:sub(1, length % POOL_LENGTH)
 end
 
 return Random

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "base/bytes.h"
+#include "image/chain.h"
 #include "image/create.h"
 #include "../unit/unit.h"
 #include "storage/file_memory.h"

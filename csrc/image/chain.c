@@ -2,15 +2,28 @@
  *
  * A chain is opened from the top down in a loop, one level at a time, so its depth costs time but no stack.
  * Backing files are opened for reading only, in the format that the image above records; without one they are probed.
- * A file that is in the chain already (same device and inode) is a loop. Called by open.
+ * A file that is in the chain already (same device and inode) is a loop. Called by the binding and create.
  */
-#include "image/backing.h"
+#include "image/chain.h"
 
 #include <string.h>
 #include <sys/stat.h>
 
 #include "base/memory.h"
 #include "storage/file_posix.h"
+
+/* One level, in the file at `path`. */
+static int open_path(const char *path, const struct image_options *options, struct image **image, struct error *error) {
+    struct file *file = NULL;
+    const unsigned flags = (options->read_only ? 0 : FILE_POSIX_WRITE) | (options->direct ? FILE_POSIX_DIRECT : 0) |
+                           (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
+    *image = NULL;
+    int result = file_posix_open(path, flags, &file, error);
+    if (result < 0) return result;
+    result = image_open_level(file, options, image, error);
+    file_release(file);
+    return result;
+}
 
 char *backing_path(const char *image_path, const char *name) {
     const char *slash = strrchr(image_path, '/');
@@ -44,24 +57,41 @@ static enum image_open_format recorded_format(const struct image *image) {
     return IMAGE_OPEN_QCOW2; /* what is neither is found out, and named, when its header is read */
 }
 
-static int open_level(struct image *top, struct image *above, const struct image_options *options, struct error *error) {
+static int open_below(struct image *top, struct image *above, const struct image_options *options, struct error *error) {
     struct image_options level = *options;
     level.format = recorded_format(above);
     level.read_only = true;
-    level.open_backing = false;
     char *path = backing_path(above->file->name, above->header.backing_file);
     if (path == NULL) return error_set(error, -ENOMEM, "no memory to open a backing file");
     int result = refuse_loop(top, path, error);
-    if (result == 0) result = image_open_path(path, &level, &above->backing, error);
+    if (result == 0) result = open_path(path, &level, &above->backing, error);
     if (result < 0) error_prefix(error, "backing file of '%s'", above->file->name);
     memory_free(path);
     return result;
 }
 
-int backing_open_chain(struct image *top, const struct image_options *options, struct error *error) {
+static int open_chain(struct image *top, const struct image_options *options, struct error *error) {
     for (struct image *image = top; image->format == IMAGE_QCOW2 && image->header.backing_file != NULL; image = image->backing) {
-        const int result = open_level(top, image, options, error);
+        const int result = open_below(top, image, options, error);
         if (result < 0) return result;
     }
     return 0;
+}
+
+/* Closes a top whose chain could not be opened; the first sentence stays. */
+static int finish(struct image **image, const struct image_options *options, int result, struct error *error) {
+    if (result == 0 && options->open_backing) result = open_chain(*image, options, error);
+    if (result == 0) return 0;
+    struct error ignored = {.code = 0};
+    image_close(*image, &ignored);
+    *image = NULL;
+    return result;
+}
+
+int image_open(struct file *file, const struct image_options *options, struct image **image, struct error *error) {
+    return finish(image, options, image_open_level(file, options, image, error), error);
+}
+
+int image_open_path(const char *path, const struct image_options *options, struct image **image, struct error *error) {
+    return finish(image, options, open_path(path, options, image, error), error);
 }

@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * Opening an image with all that lies below it, and the names of backing files.
+ */
+#ifndef QCOW2_IMAGE_CHAIN_H
+#define QCOW2_IMAGE_CHAIN_H
+
+#include "image/open.h"
+
+/* Opens the image in `file` (shared, not taken), and its chain of backing files for reading unless the options say not to. Finds loops.
+ * Relative backing names are relative to the directory of file->name. An error names the file and the chain so far. */
+int image_open(struct file *file, const struct image_options *options, struct image **image, struct error *error);
+
+/* Opens the file at `path` as the options say, and the image in it. */
+int image_open_path(const char *path, const struct image_options *options, struct image **image, struct error *error);
+
+/* The path that `name`, stored in the image at `image_path`, means: relative names are relative to that image's directory.
+ * Memory of memory_*; NULL when there is none. */
+char *backing_path(const char *image_path, const char *name);
+
+#endif
