@@ -3,6 +3,8 @@
 # Lua is looked for when the first file is compiled, so that help, deps and clean work without it; liblua is never linked.
 
 BUILD = build
+# Libraries used where they are found, each as NAME:header:library; one that is found gives -DHAVE_NAME and -llibrary.
+OPTIONAL = LIBURING:liburing.h:uring
 CFLAGS = -O2 -g
 ASSERTS = -DNDEBUG
 WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wmissing-declarations \
@@ -10,6 +12,11 @@ WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-pro
 LUA_CFLAGS = $(eval LUA_CFLAGS := $$(shell CC='$$(CC)' LUA_INCDIR='$$(LUA_INCDIR)' sh .ci/find-lua cflags))$(LUA_CFLAGS)
 LUA_RUN = $(eval LUA_RUN := $$(shell LUA='$$(LUA)' sh .ci/find-lua interpreter))$(LUA_RUN)
 NO_LUA = $(error Lua 5.4 was not found: try `make deps`, or name LUA_INCDIR (headers) and LUA (interpreter))
+FOUND = $(eval FOUND := $(foreach one,$(OPTIONAL),$(call probe,$(one),$(subst :, ,$(one)))))$(FOUND)
+probe = $(shell printf '$(hash)include <$(word 2,$(2))>\nint main(void) { return 0; }\n' | \
+	$(CC) $(CPPFLAGS) -xc - -o /dev/null -l$(word 3,$(2)) 2>/dev/null && echo $(1))
+found = $(word $(1),$(subst :, ,$(2)))
+hash = \#
 
 INST_PREFIX = /usr/local
 INST_LIBDIR = $(INST_PREFIX)/lib/lua/5.4
@@ -17,11 +24,12 @@ INST_LUADIR = $(INST_PREFIX)/share/lua/5.4
 INST_BINDIR = $(INST_PREFIX)/bin
 
 COMPILE = $(CC) -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARNINGS) $(ASSERTS) $(CFLAGS) $(CPPFLAGS) -Icsrc \
-	$(or $(LUA_CFLAGS),$(NO_LUA)) $(addprefix -I,$(ZLIB_INCDIR))
-LINK = $(CC) -pthread $(CFLAGS) $(LDFLAGS)
-LIBS = $(addprefix -L,$(ZLIB_LIBDIR)) -lz
+	$(or $(LUA_CFLAGS),$(NO_LUA)) $(addprefix -I,$(ZLIB_INCDIR)) \
+	$(foreach one,$(FOUND),-DHAVE_$(call found,1,$(one)))
+LINK = $(CC) -pthread $(CFLAGS) -Wl,--as-needed $(LDFLAGS)
+LIBS = $(addprefix -L,$(ZLIB_LIBDIR)) -lz -lm $(foreach one,$(FOUND),-l$(call found,3,$(one)))
 LUA_ENV = env -u LUA_INIT -u LUA_INIT_5_4 LUA_PATH_5_4='./lua/?.lua;./lua/?/init.lua;;' LUA_CPATH_5_4='$(BUILD)/?.so;;'
-RUN = $(TEST_ENV) $(LUA_ENV) $(or $(LUA_RUN),$(NO_LUA))
+RUN = $(LUA_ENV) $(TEST_ENV) $(or $(LUA_RUN),$(NO_LUA))
 
 OBJECTS = $(patsubst %.c,$(BUILD)/%.o,$(sort $(wildcard csrc/*/*.c)))
 CORE_OBJECTS = $(filter-out $(BUILD)/csrc/lua/%,$(OBJECTS))
@@ -47,21 +55,22 @@ deps-dev: ## the same for lint, asan, tsan and the comparisons with qemu-img
 bench: all ## run the write-request comparison (BENCH=--help says what it takes)
 	@$(RUN) bench/write_req.lua $(or $(BENCH),--quick)
 
-test: all ## run the specs (BUSTED=... are its options)
+test: all $(PRELOADED) ## run the specs (BUSTED=... are its options)
 	@$(RUN) .ci/busted.lua --ignore-lua $(BUSTED)
 
 unit: programs ## build and run the C programs of spec/unit and spec/thread
 	@failed=0; for program in $(PROGRAMS); do \
-		if $(TEST_ENV) $(TEST_WRAP) ./$$program; then echo "passed: $$program"; else echo "FAILED: $$program"; failed=1; fi; \
+		if $(TEST_WRAP) $$program; then echo "passed: $$program"; else echo "FAILED: $$program"; failed=1; fi; \
 	done; exit $$failed
 
 programs: $(PROGRAMS)
 
 SANITIZE = ASSERTS= CFLAGS='-O1 -g -fno-omit-frame-pointer -fno-sanitize-recover=all -fsanitize=$(1)' BUILD=build/$@
 asan: ## the specs and C programs under AddressSanitizer and UndefinedBehaviorSanitizer
-	@$(MAKE) --no-print-directory $(call SANITIZE,address$(comma)undefined) unit
-	@$(MAKE) --no-print-directory $(call SANITIZE,address$(comma)undefined) test \
-		TEST_ENV="env ASAN_OPTIONS=detect_leaks=0 LD_PRELOAD=$$($(CC) -print-file-name=libasan.so)"
+	@$(MAKE) --no-print-directory -k $(call SANITIZE,address$(comma)undefined) LDFLAGS=-Wl,-z,nodelete unit test \
+		PRELOADED=build/asan/alone.so \
+		TEST_ENV="LD_PRELOAD='$$($(CC) -print-file-name=libasan.so) build/asan/alone.so'" \
+		BUSTED="$(or $(BUSTED),--exclude-tags=resident)"
 
 tsan: ## the C programs under ThreadSanitizer
 	@$(MAKE) --no-print-directory $(call SANITIZE,thread) unit TEST_WRAP="$$(setarch -R true 2>/dev/null && echo setarch -R)"
@@ -96,6 +105,11 @@ $(BUILD)/qcow2/core.so: $(OBJECTS)
 	@mkdir -p $(@D)
 	$(SAY)
 	$(Q)$(LINK) -shared -o $@ $^ $(LIBS)
+
+$(BUILD)/alone.so: spec/support/alone.c
+	@mkdir -p $(@D)
+	$(SAY)
+	$(Q)$(CC) -shared -fPIC -o $@ $<
 
 $(BUILD)/spec/%: $(BUILD)/spec/%.o $(CORE_OBJECTS)
 	$(SAY)

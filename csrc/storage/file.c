@@ -40,42 +40,59 @@ void file_release(struct file *file) {
     memory_free(name);
 }
 
-/* Explains a failed operation on a range. Returns `code`, 0 too. */
-static int explain(const struct file *file, const char *operation, uint64_t offset, uint64_t length, int code,
-                   struct error *error) {
-    if (code == 0) return 0;
-    return error_set(error, code, "%s of %llu bytes at offset %llu of '%s': %s", operation, (unsigned long long) length,
-                     (unsigned long long) offset, file->name, strerror(-code));
-}
+/* ---- the steps ---- */
 
-static int check_range(uint64_t offset, uint64_t length) {
+int file_check(const struct file *file, enum file_operation operation, uint64_t offset, uint64_t length) {
+    if (operation == FILE_SYNC) return 0;
+    if (operation != FILE_READ && file->read_only) return -EROFS;
     return within_u64(offset, length, INT64_MAX) ? 0 : -EFBIG;
 }
 
-static int check_change(const struct file *file, uint64_t offset, uint64_t length) {
-    return file->read_only ? -EROFS : check_range(offset, length);
+void file_count(struct file *file, enum file_operation operation, uint64_t length) {
+    switch (operation) {
+        case FILE_READ: COUNT(file, reads, 1), COUNT(file, read_bytes, length); break;
+        case FILE_WRITE: COUNT(file, writes, 1), COUNT(file, written_bytes, length); break;
+        case FILE_ZERO: COUNT(file, zeroes, 1), COUNT(file, zeroed_bytes, length); break;
+        case FILE_DISCARD: COUNT(file, discards, 1), COUNT(file, discarded_bytes, length); break;
+        case FILE_ALLOCATE: COUNT(file, allocates, 1); break;
+        case FILE_TRUNCATE: COUNT(file, truncates, 1); break;
+        case FILE_SYNC: COUNT(file, syncs, 1); break;
+    }
 }
+
+int file_explain(const struct file *file, enum file_operation operation, uint64_t offset, uint64_t length, int code, struct error *error) {
+    static const char *const names[] = {
+        [FILE_READ] = "read", [FILE_WRITE] = "write", [FILE_ZERO] = "zeroing", [FILE_DISCARD] = "discard", [FILE_ALLOCATE] = "allocation",
+    };
+    if (code == 0) return 0;
+    if (operation == FILE_SYNC) return error_set(error, code, "sync of '%s': %s", file->name, strerror(-code));
+    if (operation == FILE_TRUNCATE)
+        return error_set(error, code, "truncation of '%s' to %llu bytes: %s", file->name, (unsigned long long) length, strerror(-code));
+    return error_set(error, code, "%s of %llu bytes at offset %llu of '%s': %s", names[operation], (unsigned long long) length,
+                     (unsigned long long) offset, file->name, strerror(-code));
+}
+
+/* Checks and, when there is anything to do, counts. Returns 0 or a negative errno. */
+static int begin(struct file *file, enum file_operation operation, uint64_t offset, uint64_t length) {
+    const int result = file_check(file, operation, offset, length);
+    if (result == 0 && length > 0) file_count(file, operation, length);
+    return result;
+}
+
+/* ---- the operations ---- */
 
 int file_readv(struct file *file, uint64_t offset, const struct iovec *vector, int count, struct error *error) {
     uint64_t length;
-    int result = vector_total(vector, count, &length) ? check_range(offset, length) : -EINVAL;
-    if (result == 0 && length > 0) {
-        COUNT(file, reads, 1);
-        COUNT(file, read_bytes, length);
-        result = file->ops->readv(file, offset, vector, count);
-    }
-    return explain(file, "read", offset, length, result, error);
+    int result = vector_total(vector, count, &length) ? begin(file, FILE_READ, offset, length) : -EINVAL;
+    if (result == 0 && length > 0) result = file->ops->readv(file, offset, vector, count);
+    return file_explain(file, FILE_READ, offset, length, result, error);
 }
 
 int file_writev(struct file *file, uint64_t offset, const struct iovec *vector, int count, struct error *error) {
     uint64_t length;
-    int result = vector_total(vector, count, &length) ? check_change(file, offset, length) : -EINVAL;
-    if (result == 0 && length > 0) {
-        COUNT(file, writes, 1);
-        COUNT(file, written_bytes, length);
-        result = file->ops->writev(file, offset, vector, count);
-    }
-    return explain(file, "write", offset, length, result, error);
+    int result = vector_total(vector, count, &length) ? begin(file, FILE_WRITE, offset, length) : -EINVAL;
+    if (result == 0 && length > 0) result = file->ops->writev(file, offset, vector, count);
+    return file_explain(file, FILE_WRITE, offset, length, result, error);
 }
 
 int file_read(struct file *file, uint64_t offset, void *bytes, uint64_t length, struct error *error) {
@@ -91,50 +108,36 @@ int file_write(struct file *file, uint64_t offset, const void *bytes, uint64_t l
 }
 
 int file_zero(struct file *file, uint64_t offset, uint64_t length, unsigned mode, struct error *error) {
-    int result = check_change(file, offset, length);
-    if (result == 0 && length > 0) {
-        COUNT(file, zeroes, 1);
-        COUNT(file, zeroed_bytes, length);
-        result = file->ops->zero(file, offset, length, mode);
-    }
-    return explain(file, "zeroing", offset, length, result, error);
+    int result = begin(file, FILE_ZERO, offset, length);
+    if (result == 0 && length > 0) result = file->ops->zero(file, offset, length, mode);
+    return file_explain(file, FILE_ZERO, offset, length, result, error);
 }
 
 int file_discard(struct file *file, uint64_t offset, uint64_t length, struct error *error) {
-    int result = check_change(file, offset, length);
-    if (result == 0 && length > 0) {
-        COUNT(file, discards, 1);
-        COUNT(file, discarded_bytes, length);
-        result = file->ops->discard(file, offset, length);
-    }
-    return explain(file, "discard", offset, length, result, error);
+    int result = begin(file, FILE_DISCARD, offset, length);
+    if (result == 0 && length > 0) result = file->ops->discard(file, offset, length);
+    return file_explain(file, FILE_DISCARD, offset, length, result, error);
 }
 
 int file_allocate(struct file *file, uint64_t offset, uint64_t length, struct error *error) {
-    int result = check_change(file, offset, length);
-    if (result == 0 && length > 0) {
-        COUNT(file, allocates, 1);
-        result = file->ops->allocate(file, offset, length);
-    }
-    return explain(file, "allocation", offset, length, result, error);
+    int result = begin(file, FILE_ALLOCATE, offset, length);
+    if (result == 0 && length > 0) result = file->ops->allocate(file, offset, length);
+    return file_explain(file, FILE_ALLOCATE, offset, length, result, error);
 }
 
 int file_truncate(struct file *file, uint64_t length, struct error *error) {
-    int result = check_change(file, 0, length);
+    int result = file_check(file, FILE_TRUNCATE, 0, length);
     if (result == 0) {
-        COUNT(file, truncates, 1);
+        file_count(file, FILE_TRUNCATE, length);
         result = file->ops->truncate(file, length);
     }
-    if (result == 0) return 0;
-    return error_set(error, result, "truncation of '%s' to %llu bytes: %s", file->name, (unsigned long long) length,
-                     strerror(-result));
+    return file_explain(file, FILE_TRUNCATE, 0, length, result, error);
 }
 
 int file_sync(struct file *file, struct error *error) {
     if (file->no_sync) return 0;
-    COUNT(file, syncs, 1);
-    const int result = file->ops->sync(file);
-    return result == 0 ? 0 : error_set(error, result, "sync of '%s': %s", file->name, strerror(-result));
+    file_count(file, FILE_SYNC, 0);
+    return file_explain(file, FILE_SYNC, 0, 0, file->ops->sync(file), error);
 }
 
 int file_length(struct file *file, uint64_t *length, struct error *error) {

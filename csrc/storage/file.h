@@ -32,6 +32,16 @@ enum file_use {            /* what an image does with its file; decides the byte
     FILE_USE_NOTHING,      /* no locks */
 };
 
+enum file_operation { /* what is checked, counted and explained */
+    FILE_READ,
+    FILE_WRITE,
+    FILE_ZERO,
+    FILE_DISCARD,
+    FILE_ALLOCATE,
+    FILE_TRUNCATE, /* its length is the file's new one */
+    FILE_SYNC,
+};
+
 struct file_ops {
     const char *kind; /* "posix", "memory", … */
     /* Reads all bytes of the vector; what lies past the file's end reads as zeroes. */
@@ -99,6 +109,12 @@ int file_truncate(struct file *file, uint64_t length, struct error *error);
 int file_sync(struct file *file, struct error *error);
 int file_length(struct file *file, uint64_t *length, struct error *error);
 int file_lock(struct file *file, enum file_use use, struct error *error);
+
+/* What the functions above do before and after the operation itself, for a ring, which carries it out in another way.
+ * Check: 0, or why it may not be done. Count: once, when it goes down. Explain: writes the sentence unless `code` is 0; returns `code`. */
+int file_check(const struct file *file, enum file_operation operation, uint64_t offset, uint64_t length);
+void file_count(struct file *file, enum file_operation operation, uint64_t length);
+int file_explain(const struct file *file, enum file_operation operation, uint64_t offset, uint64_t length, int code, struct error *error);
 
 /* A copy of the counters. */
 struct file_stats file_stats_of(const struct file *file);

@@ -5,7 +5,7 @@
  * Buffered files take no lock: the kernel does everything that a caller may see. With O_DIRECT the kernel refuses what is
  * not aligned, so such a request goes through a bounce buffer (at most BOUNCE_SIZE), and such a write first reads the
  * sectors at its edges. Invariant: while somebody holds old edge bytes in a buffer, nobody else changes the file; the
- * one that does holds `edges` for writing, every other change holds it for reading. The length is part of that:
+ * one that does is alone behind the gate `edges`, all other changes are there together. The length is part of that:
  * an unaligned write near the end makes the file longer for a moment.
  * The file never grows by ftruncate except in truncate itself, for that could cut off what another thread has just
  * appended. Called through file.h; never retries an error, never truncates on open.
@@ -27,6 +27,7 @@
 #include "base/bytes.h"
 #include "base/memory.h"
 #include "storage/file_lock.h"
+#include "storage/gate.h"
 #include "storage/vector.h"
 
 #define BOUNCE_SIZE (UINT64_C(1) << 20)
@@ -43,8 +44,8 @@ struct file_posix {
     bool block_device;
     uint32_t memory_alignment;  /* what O_DIRECT asks of addresses */
     unsigned locks;             /* byte locks held, for file_lock_change */
-    pthread_rwlock_t edges;     /* see above */
-    _Atomic bool lacks_zero_range, lacks_punch, lacks_allocate; /* the filesystem has said so */
+    struct gate edges;          /* see above */
+    _Atomic bool lacks_zero_range, lacks_punch, lacks_allocate, lacks_nowait[2]; /* the filesystem has said so */
     _Atomic int sync_failed;    /* the first failure of a buffered fdatasync, for ever */
 };
 
@@ -52,33 +53,18 @@ static struct file_posix *posix_of(struct file *file) {
     return (struct file_posix *) file;
 }
 
-/* ---- the edges lock ---- */
+/* ---- the gate ---- */
 
 static bool aligned(const struct file_posix *posix, uint64_t offset, uint64_t length) {
     return ((offset | length) & (posix->file.alignment - 1)) == 0;
 }
 
-static void edges_lock(struct file_posix *posix, bool shared) {
-    if (!posix->direct) return;
-    if (shared)
-        pthread_rwlock_rdlock(&posix->edges);
-    else
-        pthread_rwlock_wrlock(&posix->edges);
+static void edges_enter(struct file_posix *posix, bool alone) {
+    if (posix->direct) gate_enter(&posix->edges, alone);
 }
 
-static void edges_unlock(struct file_posix *posix) {
-    if (posix->direct) pthread_rwlock_unlock(&posix->edges);
-}
-
-static int edges_init(pthread_rwlock_t *edges) {
-    pthread_rwlockattr_t attributes;
-    pthread_rwlockattr_init(&attributes);
-#ifdef __GLIBC__ /* its default lets a stream of aligned writes starve an unaligned one */
-    pthread_rwlockattr_setkind_np(&attributes, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
-#endif
-    const int result = pthread_rwlock_init(edges, &attributes);
-    pthread_rwlockattr_destroy(&attributes);
-    return -result;
+static void edges_leave(struct file_posix *posix) {
+    if (posix->direct) gate_leave(&posix->edges);
 }
 
 /* ---- whole vectors, as they are ---- */
@@ -117,8 +103,8 @@ static int ends_within(const struct file_posix *posix, uint64_t offset, size_t *
     return 0;
 }
 
-static int read_all(const struct file_posix *posix, uint64_t offset, const struct iovec *vector, int count) {
-    struct vector_cursor cursor = vector_start(vector, count);
+/* Reads all that is left of a vector. */
+static int read_all(const struct file_posix *posix, uint64_t offset, struct vector_cursor cursor) {
     for (unsigned stuck = 0; cursor.count > 0;) {
         const ssize_t moved = transfer(posix->fd, false, offset, &cursor);
         if (moved < 0) return (int) moved;
@@ -133,8 +119,8 @@ static int read_all(const struct file_posix *posix, uint64_t offset, const struc
     return 0;
 }
 
-static int write_all(const struct file_posix *posix, uint64_t offset, const struct iovec *vector, int count) {
-    struct vector_cursor cursor = vector_start(vector, count);
+/* Writes all that is left of a vector. */
+static int write_all(const struct file_posix *posix, uint64_t offset, struct vector_cursor cursor) {
     while (cursor.count > 0) {
         const ssize_t moved = transfer(posix->fd, true, offset, &cursor);
         if (moved < 0) return (int) moved;
@@ -172,7 +158,7 @@ static int bounce_init(const struct file_posix *posix, struct bounce *bounce, ui
 }
 
 static int read_block(const struct file_posix *posix, uint64_t offset, uint8_t *bytes, uint64_t length) {
-    return read_all(posix, offset, &(struct iovec) {bytes, length}, 1);
+    return read_all(posix, offset, vector_start(&(struct iovec) {bytes, length}, 1));
 }
 
 static int read_bounced(const struct file_posix *posix, uint64_t offset, const struct iovec *vector, int count,
@@ -210,7 +196,7 @@ static int write_bounced(const struct file_posix *posix, uint64_t offset, const 
         result = read_edges(posix, bounce.bytes, at, step, from, to);
         if (result < 0) break;
         vector_gather(&cursor, bounce.bytes + (from - at), to - from);
-        result = write_all(posix, at, &(struct iovec) {bounce.bytes, step}, 1);
+        result = write_all(posix, at, vector_start(&(struct iovec) {bounce.bytes, step}, 1));
     }
     memory_free(bounce.bytes);
     return result;
@@ -228,7 +214,7 @@ static int set_length(const struct file_posix *posix, uint64_t length) {
 /* Read, modify, write; and cut off what the widened write has put past the end that the file should have. */
 static int write_unaligned(struct file_posix *posix, uint64_t offset, const struct iovec *vector, int count, uint64_t length) {
     uint64_t before = 0, after = 0;
-    edges_lock(posix, false);
+    edges_enter(posix, true);
     int result = length_now(posix, &before);
     if (result == 0) {
         result = write_bounced(posix, offset, vector, count, length);
@@ -237,29 +223,30 @@ static int write_unaligned(struct file_posix *posix, uint64_t offset, const stru
         if (cut == 0 && after > end) cut = set_length(posix, end);
         if (result == 0) result = cut;
     }
-    edges_unlock(posix);
+    edges_leave(posix);
     return result;
 }
 
 static int posix_readv(struct file *file, uint64_t offset, const struct iovec *vector, int count) {
     const struct file_posix *posix = posix_of(file);
     uint64_t length;
-    if (!posix->direct) return read_all(posix, offset, vector, count);
+    if (!posix->direct) return read_all(posix, offset, vector_start(vector, count));
     if (!vector_total(vector, count, &length)) return -EINVAL;
-    if (aligned(posix, offset, length) && memory_fits(posix, vector, count)) return read_all(posix, offset, vector, count);
+    if (aligned(posix, offset, length) && memory_fits(posix, vector, count))
+        return read_all(posix, offset, vector_start(vector, count));
     return read_bounced(posix, offset, vector, count, length);
 }
 
 static int posix_writev(struct file *file, uint64_t offset, const struct iovec *vector, int count) {
     struct file_posix *posix = posix_of(file);
     uint64_t length;
-    if (!posix->direct) return write_all(posix, offset, vector, count);
+    if (!posix->direct) return write_all(posix, offset, vector_start(vector, count));
     if (!vector_total(vector, count, &length)) return -EINVAL;
     if (!aligned(posix, offset, length)) return write_unaligned(posix, offset, vector, count, length);
-    edges_lock(posix, true);
-    const int result = memory_fits(posix, vector, count) ? write_all(posix, offset, vector, count)
+    edges_enter(posix, false);
+    const int result = memory_fits(posix, vector, count) ? write_all(posix, offset, vector_start(vector, count))
                                                          : write_bounced(posix, offset, vector, count, length);
-    edges_unlock(posix);
+    edges_leave(posix);
     return result;
 }
 
@@ -313,55 +300,59 @@ static int write_zeroes(struct file *file, uint64_t offset, uint64_t length) {
 static int posix_zero(struct file *file, uint64_t offset, uint64_t length, unsigned mode) {
     struct file_posix *posix = posix_of(file);
     int result = -ENOTSUP;
-    edges_lock(posix, aligned(posix, offset, length));
+    edges_enter(posix, !aligned(posix, offset, length));
     if (mode & FILE_ZERO_UNMAP) result = zero_unmapped(posix, offset, length);
     if (result == -ENOTSUP) result = zero_allocated(posix, offset, length);
-    edges_unlock(posix);
+    edges_leave(posix);
     return result == -ENOTSUP && !(mode & FILE_ZERO_NO_FALLBACK) ? write_zeroes(file, offset, length) : result;
 }
 
 static int posix_discard(struct file *file, uint64_t offset, uint64_t length) {
     struct file_posix *posix = posix_of(file);
-    edges_lock(posix, aligned(posix, offset, length));
+    edges_enter(posix, !aligned(posix, offset, length));
     const int result = punch(posix, offset, length);
-    edges_unlock(posix);
+    edges_leave(posix);
     return result;
 }
 
 static int posix_allocate(struct file *file, uint64_t offset, uint64_t length) {
     struct file_posix *posix = posix_of(file);
-    edges_lock(posix, aligned(posix, offset, length));
+    edges_enter(posix, !aligned(posix, offset, length));
     const int result = reserve(posix, 0, offset, length, &posix->lacks_allocate);
-    edges_unlock(posix);
+    edges_leave(posix);
     return result;
 }
 
 static int posix_truncate(struct file *file, uint64_t length) {
     struct file_posix *posix = posix_of(file);
-    edges_lock(posix, aligned(posix, 0, length));
+    edges_enter(posix, !aligned(posix, 0, length));
     const int result = set_length(posix, length);
-    edges_unlock(posix);
+    edges_leave(posix);
     return result;
 }
 
 /* Once a buffered fdatasync has failed, the kernel may have dropped the pages: no later success can be believed. */
-static int posix_sync(struct file *file) {
+int file_posix_synced(struct file *file, int result) {
     struct file_posix *posix = posix_of(file);
-    int result, failed = atomic_load(&posix->sync_failed);
+    const int failed = atomic_load(&posix->sync_failed);
     if (failed < 0) return failed;
-    do result = fdatasync(posix->fd);
+    if (result < 0 && !posix->direct) atomic_store(&posix->sync_failed, result);
+    return result;
+}
+
+static int posix_sync(struct file *file) {
+    int result = file_posix_synced(file, 0);
+    if (result < 0) return result;
+    do result = fdatasync(posix_of(file)->fd);
     while (result < 0 && errno == EINTR);
-    if (result == 0) return 0;
-    failed = -errno;
-    if (!posix->direct) atomic_store(&posix->sync_failed, failed);
-    return failed;
+    return file_posix_synced(file, result < 0 ? -errno : 0);
 }
 
 static int posix_length(struct file *file, uint64_t *length) {
     struct file_posix *posix = posix_of(file);
-    edges_lock(posix, true);
+    edges_enter(posix, false);
     const int result = length_now(posix, length);
-    edges_unlock(posix);
+    edges_leave(posix);
     return result;
 }
 
@@ -373,7 +364,7 @@ static int posix_lock(struct file *file, enum file_use use, struct error *error)
 static void posix_destroy(struct file *file) {
     struct file_posix *posix = posix_of(file);
     if (posix->fd >= 0) close(posix->fd);
-    pthread_rwlock_destroy(&posix->edges);
+    gate_destroy(&posix->edges);
     memory_free(posix);
 }
 
@@ -390,6 +381,38 @@ static const struct file_ops posix_ops = {
     .lock = posix_lock,
     .destroy = posix_destroy,
 };
+
+/* ---- for rings ---- */
+
+int file_posix_descriptor(const struct file *file) {
+    return file->ops == &posix_ops ? ((const struct file_posix *) file)->fd : -1;
+}
+
+struct gate *file_posix_gate(struct file *file) {
+    return posix_of(file)->direct ? &posix_of(file)->edges : NULL;
+}
+
+bool file_posix_takes(const struct file *file, uint64_t offset, const struct iovec *vector, int count) {
+    const struct file_posix *posix = (const struct file_posix *) file;
+    return aligned(posix, offset, 0) && memory_fits(posix, vector, count);
+}
+
+bool file_posix_at_once(struct file *file, bool write, uint64_t offset, const struct iovec *vector, int count, uint64_t length) {
+    struct file_posix *posix = posix_of(file);
+    if (posix->direct || atomic_load_explicit(&posix->lacks_nowait[write], memory_order_relaxed)) return false;
+    const ssize_t moved = write ? pwritev2(posix->fd, vector, count, (off_t) offset, RWF_NOWAIT)
+                                : preadv2(posix->fd, vector, count, (off_t) offset, RWF_NOWAIT);
+    if (moved < 0 && (errno == EOPNOTSUPP || errno == ENOSYS))
+        atomic_store_explicit(&posix->lacks_nowait[write], true, memory_order_relaxed);
+    return moved >= 0 && (uint64_t) moved == length;
+}
+
+int file_posix_rest(struct file *file, bool write, uint64_t offset, const struct iovec *vector, int count, uint64_t moved) {
+    struct vector_cursor cursor = vector_start(vector, count);
+    moved = round_down_u64(moved, file->alignment);
+    vector_skip(&cursor, moved);
+    return write ? write_all(posix_of(file), offset + moved, cursor) : read_all(posix_of(file), offset + moved, cursor);
+}
 
 /* ---- opening ---- */
 
@@ -472,11 +495,11 @@ static int set_up(struct file_posix *posix, const char *path, unsigned flags, st
 
 int file_posix_open(const char *path, unsigned flags, struct file **file, struct error *error) {
     struct file_posix *posix = memory_zeroed(sizeof *posix);
-    if (!posix || file_init(&posix->file, &posix_ops, path) < 0 || edges_init(&posix->edges) < 0) {
-        if (posix) memory_free(posix->file.name);
+    if (!posix || file_init(&posix->file, &posix_ops, path) < 0) {
         memory_free(posix);
         return error_set(error, -ENOMEM, "cannot open '%s': %s", path, strerror(ENOMEM));
     }
+    gate_init(&posix->edges);
     posix->fd = -1;
     const int result = set_up(posix, path, flags, error);
     if (result < 0)
