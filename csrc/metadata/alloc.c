@@ -81,9 +81,17 @@ static enum alloc_state judge(struct alloc *alloc, const struct alloc_found *fou
     return ALLOC_WANT;
 }
 
+/* Where to go on. A search must not begin anew after each slice that it had to read, or a small cache would keep it going for ever. */
+static uint64_t search_start(struct alloc *alloc, uint64_t count, bool exact) {
+    if (!exact) return alloc->hint;
+    if (count < alloc->exact_count || alloc->exact_from < alloc->hint) alloc->exact_from = alloc->hint;
+    alloc->exact_count = count;
+    return alloc->exact_from;
+}
+
 enum alloc_state alloc_find(struct alloc *alloc, uint64_t count, bool exact, struct alloc_found *found, struct want *want,
                             struct error *error) {
-    for (uint64_t from = alloc->hint;;) {
+    for (uint64_t from = search_start(alloc, count, exact);;) {
         struct slot *slot = NULL;
         switch (refcount_slice(alloc->refcount, from, &slot, want, error)) {
             case REFCOUNT_FAILED: return ALLOC_FAILED;
@@ -97,6 +105,7 @@ enum alloc_state alloc_find(struct alloc *alloc, uint64_t count, bool exact, str
         }
         const bool hint_here = from == alloc->hint;
         const bool hit = search_slice(alloc, slot, &from, count, exact, found);
+        if (exact && !hit) alloc->exact_from = from;
         if (hint_here && !exact) alloc->hint = from;
         if (hit) return judge(alloc, found, want, error);
     }
@@ -183,6 +192,7 @@ static void becomes_free(struct alloc *alloc, uint64_t host_cluster, uint64_t co
     cache_forget(alloc->l2_tables, host_offset, length);
     cache_forget(&alloc->refcount->blocks, host_offset, length);
     alloc->hint = min_u64(alloc->hint, host_cluster);
+    alloc->exact_from = 0; /* a run may begin before what became free */
 }
 
 bool alloc_release_apply(struct alloc *alloc, uint64_t index, const struct alloc_release *release) {

@@ -25,6 +25,7 @@ struct alloc {
     struct file *file;
     struct cache *l2_tables;      /* forgets tables whose cluster becomes free */
     uint64_t hint;                /* host cluster: none below it is free */
+    uint64_t exact_from, exact_count; /* host cluster: no run of exact_count free clusters begins in [hint, exact_from) */
     uint64_t fresh_from;          /* host cluster: from here on nothing was ever written, so it reads as zeroes */
     uint64_t end;                 /* host cluster: nothing in use lies at or after it */
     uint64_t file_length;         /* bytes, with what was grown ahead */
