@@ -11,7 +11,7 @@ local OLDEST = 10
 function oracle.quote(word) return "'" .. tostring(word):gsub("'", "'\\''") .. "'" end
 
 local function command_line(program, ...)
-    local words = { "LC_ALL=C", oracle.quote(program) }
+    local words = { "LC_ALL=C LD_PRELOAD=", oracle.quote(program) } -- a sanitizer that is preloaded here is none of theirs
     for _, word in ipairs { ... } do words[#words + 1] = oracle.quote(word) end
     return table.concat(words, " ")
 end
