@@ -35,12 +35,6 @@ static enum plan plan_grow(struct request *request, const struct alloc_found *fo
     return PLAN_MOVE;
 }
 
-static enum plan refuse_overlap(struct request *request, uint64_t host_cluster, unsigned kinds) {
-    error_set(&request->error, ERROR_CORRUPT, "the free host cluster at offset %llu (refcount 0) holds the %s: preventing an overwrite",
-              (unsigned long long) geometry_offset(&request->image->geometry, host_cluster), overlap_kind_name(kinds));
-    return PLAN_FAILED;
-}
-
 enum plan plan_clusters(struct request *request, uint64_t count, bool exact, struct alloc_found *found) {
     struct image *image = request->image;
     request->want_image = image;
@@ -51,9 +45,9 @@ enum plan plan_clusters(struct request *request, uint64_t count, bool exact, str
         case ALLOC_FAILED: return PLAN_FAILED;
         case ALLOC_READY: break;
     }
-    uint64_t at = 0;
-    const unsigned kinds = overlap_find(&image->overlap, found->host_cluster, found->count, &at);
-    return kinds == 0 ? PLAN_DONE : refuse_overlap(request, at, kinds);
+    const unsigned cluster_bits = image->geometry.cluster_bits;
+    const int result = overlap_refuse_free(&image->overlap, found->host_cluster, found->count, cluster_bits, &request->error);
+    return result == 0 ? PLAN_DONE : PLAN_FAILED;
 }
 
 /* The moves that make the new table's bytes what they must be on disk. */

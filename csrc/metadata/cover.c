@@ -115,6 +115,9 @@ int cover_plan(struct cover *cover, struct alloc *alloc, uint64_t host_cluster, 
     measure(cover, alloc);
     cover->host_cluster = cover->block_index << alloc->geometry->block_bits;
     int result = check_limits(cover, alloc, error);
+    if (result == 0) {
+        result = overlap_refuse_free(alloc->refcount->overlap, cover->host_cluster, total_clusters(cover), alloc->geometry->cluster_bits, error);
+    }
     if (result < 0) return result;
     result = make_blocks(cover, alloc);
     if (result == 0) result = make_table(cover, alloc);

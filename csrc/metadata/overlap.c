@@ -86,6 +86,14 @@ unsigned overlap_find(const struct overlap *overlap, uint64_t host_cluster, uint
     return 0;
 }
 
+int overlap_refuse_free(const struct overlap *overlap, uint64_t host_cluster, uint64_t count, unsigned cluster_bits, struct error *error) {
+    uint64_t at = host_cluster;
+    const unsigned kinds = host_cluster == 0 ? OVERLAP_MAIN_HEADER : overlap_find(overlap, host_cluster, count, &at);
+    if (kinds == 0) return 0;
+    return error_set(error, ERROR_CORRUPT, "the free host cluster at offset %llu (refcount 0) holds the %s: preventing an overwrite",
+                     (unsigned long long) (at << cluster_bits), overlap_kind_name(kinds));
+}
+
 const char *overlap_kind_name(unsigned kinds) {
     static const char *const names[] = {"main header",    "active L1 table",   "active L2 table",   "refcount table",  "refcount block",
                                         "snapshot table", "inactive L1 table", "inactive L2 table", "bitmap directory"};

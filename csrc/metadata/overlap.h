@@ -44,6 +44,10 @@ void overlap_remove(struct overlap *overlap, enum overlap_kind kind, uint64_t ho
 /* The kinds of metadata in those clusters, of those that are checked; *at is the first such cluster. 0: none, the write may go on. */
 unsigned overlap_find(const struct overlap *overlap, uint64_t host_cluster, uint64_t count, uint64_t *at);
 
+/* Refuses clusters that are said to be free but hold metadata (of the kinds that are checked), or the header, whatever is checked.
+ * `cluster_bits` is for the sentence. Returns 0 or ERROR_CORRUPT. */
+int overlap_refuse_free(const struct overlap *overlap, uint64_t host_cluster, uint64_t count, unsigned cluster_bits, struct error *error);
+
 /* Makes room for `count` more clusters, so that as many overlap_add cannot fail. Returns 0 or -ENOMEM. */
 int overlap_reserve(struct overlap *overlap, uint64_t count);
 

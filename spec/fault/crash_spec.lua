@@ -78,7 +78,9 @@ function Watched:judge(image)
         if bytes ~= self.flushed:read(offset, length) then
             for at = offset, offset + length - 1, SECTOR do
                 local part = bytes:sub(at - offset + 1, at - offset + math.min(SECTOR, self.size - at))
-                if not each_byte_was_there(part, self.flushed:read(at, #part), self.since[at // SECTOR] or {}) then return ("the sector at %d holds what was never there"):format(at) end
+                if not each_byte_was_there(part, self.flushed:read(at, #part), self.since[at // SECTOR] or {}) then
+                    return ("the sector at %d holds what was never there"):format(at)
+                end
             end
         end
     end
