@@ -18,7 +18,7 @@ local function settled()
 end
 
 describe("memory", function()
-    it("stays within 4 MiB when an image of 1 TiB with all its metadata is opened", function()
+    it("#resident stays within 4 MiB when an image of 1 TiB with all its metadata is opened", function()
         local path = os.tmpname()
         assert(qcow2.create(path, { size = "1T", preallocation = "metadata" })):close()
         local before = settled()
@@ -30,7 +30,7 @@ describe("memory", function()
         assert.is_true(after - before <= 4096, ("opening took %d KiB"):format(after - before))
     end)
 
-    it("is flat over 10,000 images opened and closed", function()
+    it("#resident is flat over 10,000 images opened and closed", function()
         local storage = qcow2.memory()
         assert(qcow2.create(storage, { size = "1G" })):close()
         local _, held = core.memory_stats()
