@@ -176,6 +176,28 @@ describe("corrupt metadata", function()
         met(function() return 0x10000 end, be64(1 << 45), allocate, "refcount table entry 0 at offset 65536: .*outside the file")
     end)
 
+    it("that puts one table onto another is refused before either is written", function()
+        local block, l1 = 0x20000, 0x30000
+        met(function(image) return image.header.l1_table_offset end, be64(block | 1 << 63), function(image) return image:write(0, "x") end,
+            "L1 entry 0 at offset 196608: at L2 table offset 131072 lies the refcount block")
+        met(function() return 0x10000 end, be64(l1), function(image) return image:write(32 << 20, "x") end,
+            "refcount table entry 0 at offset 65536: at refcount block offset 196608 lies the active L1 table")
+    end)
+
+    it("that says the header's cluster is free does not get it overwritten, whatever is checked", function()
+        local storage = victim()
+        storage:write(0x20000, "\0\0")
+        local image = assert(qcow2.open(storage, { overlap_check = "none" }))
+        refused("ECORRUPT", "offset 0 .*holds the main header", image:write(32 << 20, "x"))
+        image:close()
+        assert.equal("QFI\xfb", storage:read(0, 4))
+    end)
+
+    it("that maps a cluster outside the file is refused before it is written", function()
+        met(function(image) return l2(image) + 8 end, be64(1 << 40 | 1 << 63), function(image) return image:write(CLUSTER, "x") end,
+            "guest offset 65536 is mapped to host offset %d+, which lies outside the file")
+    end)
+
     it("that has lost the refcount block of the file's start does not get the header overwritten", function()
         met(function() return 0x10000 end, be64(0), function(image) return image:write(32 << 20, "x") end,
             "free host cluster at offset 0 .* holds the main header")

@@ -125,7 +125,61 @@ describe("an image", function()
     end)
 end)
 
+describe("clusters that are given up", function()
+    it("are all free when the image is closed, however many there are", function()
+        local storage = qcow2.memory "many"
+        local image = assert(qcow2.create(storage, { size = "4M", cluster_size = 512, refcount_bits = 64 }))
+        image:write(0, ("x"):rep(4 << 20))
+        assert.is_true(image:discard(0, 4 << 20))
+        assert(image:close())
+        image = assert(qcow2.open(storage, { read_only = true }))
+        local used = 0
+        for cluster = 0, storage:length() // 512 do used = used + (image:refcount(cluster) > 0 and 1 or 0) end
+        image:close()
+        assert.is_true(used < 600, used .. " clusters are still in use") -- tables alone
+    end)
+
+    it("keep their bytes when discards are ignored", function()
+        local storage = qcow2.memory "kept"
+        local image = assert(qcow2.create(storage, { size = "1M" }))
+        image:write(0, ("k"):rep(65536))
+        image:close()
+        image = assert(qcow2.open(storage, { discard = "ignore" }))
+        assert.is_true(image:discard(0, 65536))
+        assert.equal(("k"):rep(65536), image:read(0, 65536))
+        image:close()
+    end)
+end)
+
+describe("one storage", function()
+    it("has one writer at a time", function()
+        local storage = qcow2.memory "shared"
+        local image = assert(qcow2.create(storage, { size = "1M" }))
+        local none, message, code = qcow2.open(storage)
+        assert.is_nil(none)
+        assert.equal("'shared': it is open for writing already", message)
+        assert.equal("EBUSY", code)
+        image:close()
+        assert(qcow2.open(storage)):close()
+    end)
+end)
+
 describe("a raw image", function()
+    it("that was probed does not come to look like qcow2", function()
+        local storage = qcow2.memory "raw"
+        assert(qcow2.create(storage, { format = "raw", size = "1M" })):close()
+        local image = assert(qcow2.open(storage))
+        local done, message, code = image:write(0, "QFI\xfb rest")
+        assert.is_nil(done)
+        assert.equal("EPERM", code)
+        assert.matches("open it with format raw", message)
+        assert.is_true(image:write(0, "QFX"))
+        image:close()
+        image = assert(qcow2.open(storage, { format = "raw" }))
+        assert.is_true(image:write(0, "QFI\xfb rest"))
+        image:close()
+    end)
+
     it("reads and writes through the same face", function()
         local storage = qcow2.memory("raw")
         local image = assert(qcow2.create(storage, { format = "raw", size = "1M" }))

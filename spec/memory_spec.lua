@@ -53,7 +53,10 @@ describe("memory", function()
         first:close()
         collectgarbage()
         local _, held = core.memory_stats()
-        for _ = 1, 100 do assert(qcow2.open(storage)):write(0, "x") end
+        for _ = 1, 100 do
+            assert(qcow2.open(storage)):write(0, "x")
+            collectgarbage()
+        end
         collectgarbage()
         collectgarbage()
         local _, held_after = core.memory_stats()

@@ -134,6 +134,7 @@ enum plan plan_clear(struct request *request) {
     const uint64_t at = request->guest_offset + request->done, end = request->guest_offset + request->length;
     const uint64_t whole_end = whole_clusters_end(request, at);
     request->want_image = image;
+    if (request->kind == REQUEST_DISCARD && image->discard_ignored && !request->unmap_all) return PLAN_DONE;
     if (whole_end > at) return clear_clusters(request, at, whole_end);
     const uint64_t cluster_end = geometry_cluster_start(&image->geometry, at) + image->geometry.cluster_size;
     return clear_part(request, at, min_u64(end, cluster_end) - at);

@@ -4,12 +4,15 @@
  * whenever a plan finds no clean slot. One round runs at a time; a request that comes later waits for its end and looks again, and
  * often finds that nothing is left to do. Called by request; what a round does is metadata/flush's business.
  */
+#include <assert.h>
+
 #include "guest/pieces.h"
 
 static bool may_flush(const struct image *image) { return image->format == IMAGE_QCOW2; }
 
 static enum go flush_over(struct request *request) {
     request->flushing = false;
+    assert(request->after_flush != STATE_EDGES); /* edges are read from slices that are pinned, or clean */
     request->state = request->round.result < 0 ? STATE_FAILED : request->kind == REQUEST_FLUSH ? STATE_DONE : request->after_flush;
     if (request->round.result < 0) error_set(&request->error, request->round.result, "flush failed");
     return GO_ON;

@@ -36,7 +36,8 @@ struct image {
     enum image_cow cow;
     bool read_only, write_through, discard_ignored;
     bool detect_zeroes, detected_unmap; /* writes of nothing but zeroes become zero writes (that may unmap) */
-    bool lock_made;
+    bool probed;    /* the format was found by looking, so a raw image must not come to look like another */
+    bool is_writer; /* it holds file->has_writer */
 
     pthread_mutex_t lock;
     uint64_t size; /* virtual size in bytes */

@@ -253,7 +253,8 @@ static enum go note_corruption(struct request *request) {
     struct image *image = request->image;
     const bool first = image->format == IMAGE_QCOW2 && !image->corrupt_noted && request->want_image == image;
     if (request->error.code != ERROR_CORRUPT || !first) return GO_ON;
-    image->corrupt = image->corrupt_noted = true;
+    image->corrupt = image->corrupt_noted = image->flush.frozen = true;
+    image->flush.unsynced = !image->read_only;
     if (image->read_only || image->header.version < 3) return GO_ON;
     image->header.incompatible_features |= FORMAT_INCOMPATIBLE_CORRUPT;
     store_be64(request->note, image->header.incompatible_features);

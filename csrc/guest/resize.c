@@ -10,7 +10,8 @@
 #include "base/memory.h"
 #include "guest/pieces.h"
 
-static void set_size(struct image *image, uint64_t size) { image->size = image->header.size = image->flush.size = size; }
+/* The header says so only when image/resize.c has made the new part what it must be, and sets flush.size. */
+static void set_size(struct image *image, uint64_t size) { image->size = size; }
 
 static enum plan no_memory(struct request *request) {
     error_set(&request->error, -ENOMEM, "no memory for a longer L1 table");

@@ -22,6 +22,15 @@ static enum plan refuse_overwrite(struct request *request, uint64_t guest_offset
 
 static bool is_ours(const struct run *run) { return run->type == CLUSTER_NORMAL && run->copied; }
 
+/* Every cluster that we took lies inside the file; one that does not would be cut off when the file next changes its length. */
+static bool lies_outside(struct request *request, uint64_t guest_offset, uint64_t host_offset) {
+    struct image *image = request->image;
+    if (geometry_cluster_start(&image->geometry, host_offset) < image->alloc.file_length) return false;
+    error_set(&request->error, ERROR_CORRUPT, "guest offset %llu is mapped to host offset %llu, which lies outside the file",
+              (unsigned long long) guest_offset, (unsigned long long) host_offset);
+    return true;
+}
+
 /* Adds the move of one run; false: something stands against it, and request->error or want says what. */
 static enum plan add_overwrite(struct request *request, const struct run *run, const uint8_t *bytes) {
     struct image *image = request->image;
@@ -30,6 +39,7 @@ static enum plan add_overwrite(struct request *request, const struct run *run, c
     const uint64_t first = geometry_cluster(&image->geometry, run->host_offset);
     const uint64_t last = geometry_cluster(&image->geometry, run->host_offset + run->length - 1);
     uint64_t at = 0;
+    if (lies_outside(request, run->guest_offset, run->host_offset + run->length - 1)) return PLAN_FAILED;
     const unsigned kinds = overlap_find(&image->overlap, first, last - first + 1, &at);
     if (kinds != 0) return refuse_overwrite(request, run->guest_offset, at, kinds);
     moves_add_bytes(&request->moves, MOVE_WRITE, image->file, run->host_offset, (void *) (uintptr_t) bytes, run->length);
@@ -143,6 +153,7 @@ static enum plan plan_data(struct request *request, struct slot *slot, uint64_t 
         piece->fresh = alloc_take(&image->alloc, found);
     } else {
         uint64_t at = 0;
+        if (lies_outside(request, start, geometry_offset(&image->geometry, found.host_cluster + found.count) - 1)) return PLAN_FAILED;
         const unsigned kinds = overlap_find(&image->overlap, found.host_cluster, found.count, &at);
         if (kinds != 0) return refuse_overwrite(request, start, at, kinds);
         piece->fresh = false;
@@ -173,6 +184,7 @@ enum plan plan_write(struct request *request, uint64_t guest_offset, uint64_t le
         request->done += run.length;
         return PLAN_GO_ON;
     }
+    if (request->kind == REQUEST_ALLOCATE) length = run.length;
     return is_ours(&run) ? plan_overwrite(request, slot, run, length, bytes) : plan_data(request, slot, guest_offset, length);
 }
 

@@ -11,6 +11,8 @@
 
 #define ENTRY_FIXED 40u
 #define PIECE_ENTRIES 4096u
+#define EXTRA_MAX 1024u                      /* bytes of extra data, as the reference caps it */
+#define TABLE_MAX (UINT64_C(64) << 20)       /* bytes of the whole table, likewise */
 
 struct snapshot_place { /* where one snapshot's L1 table lies, and where the next entry begins */
     uint64_t l1_offset, l1_entries, next_offset;
@@ -25,6 +27,10 @@ static int read_entry(struct image *image, uint32_t index, uint64_t offset, uint
     const int result = file_read(image->file, offset, bytes, ENTRY_FIXED, error);
     if (result < 0) return result;
     const uint64_t variable = (uint64_t) load_be32(bytes + 36) + load_be16(bytes + 12) + load_be16(bytes + 14);
+    if (load_be32(bytes + 36) > EXTRA_MAX || offset - image->header.snapshots_offset > TABLE_MAX) {
+        return error_set(error, ERROR_CORRUPT, "snapshot table entry %u at offset %llu: %u bytes of extra data, or a table over 64 MiB", index,
+                         (unsigned long long) offset, load_be32(bytes + 36));
+    }
     place->l1_offset = load_be64(bytes);
     place->l1_entries = load_be32(bytes + 8);
     place->next_offset = round_up_u64(offset + ENTRY_FIXED + variable, 8);
@@ -52,6 +58,9 @@ static int note_l2_tables(struct image *image, const struct snapshot_place *plac
 
 static int note_snapshot(struct image *image, const struct snapshot_place *place, struct error *error) {
     const uint64_t clusters = geometry_clusters_for(&image->geometry, place->l1_entries * 8);
+    uint64_t at = 0;
+    const uint64_t first = geometry_cluster(&image->geometry, place->l1_offset);
+    if ((overlap_find(&image->overlap, first, 1, &at) & OVERLAP_INACTIVE_L1) != 0) return 0; /* noted already */
     int result = overlap_add(&image->overlap, OVERLAP_INACTIVE_L1, geometry_cluster(&image->geometry, place->l1_offset), clusters);
     if (result < 0) return error_set(error, result, "no memory for the overlap check");
     if ((image->overlap.checked & OVERLAP_INACTIVE_L2) == 0 || place->l1_entries == 0) return 0;

@@ -17,7 +17,7 @@
 #define L2_CACHE_MAX (UINT64_C(32) << 20)
 #define L2_ENTRY_DEFAULT UINT64_C(4096)
 #define REFCOUNT_CACHE_SLICES 4u
-#define CLOSE_ROUNDS 8
+#define IDLE_ROUNDS 3u
 
 struct image_options image_options_default(void) {
     return (struct image_options){.open_backing = true,
@@ -72,7 +72,8 @@ static int refuse_unsupported(const struct image *image, struct error *error) {
 static int clear_autoclear(struct image *image, struct error *error) {
     if (image->read_only || image->header.autoclear_features == 0) return 0;
     const uint8_t zeroes[8] = {0};
-    const int result = file_write(image->file, 88, zeroes, sizeof zeroes, error);
+    int result = file_write(image->file, 88, zeroes, sizeof zeroes, error);
+    if (result == 0) result = file_sync(image->file, error); /* before anything else is */
     if (result == 0) image->header.autoclear_features = 0;
     return result;
 }
@@ -91,7 +92,6 @@ static int read_table(struct image *image, uint64_t offset, uint64_t entries, ui
     return result;
 }
 
-/* The longest prefix of the refcount table that the file really holds matters; the rest reads as "no block". */
 static int open_refcounts(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
     const struct header *header = &image->header;
     const uint64_t entries = geometry_offset(&image->geometry, header->refcount_table_clusters) / 8;
@@ -119,6 +119,10 @@ static int open_map(struct image *image, const struct image_options *options, ui
     const struct header *header = &image->header;
     const uint64_t wanted = options->l2_cache_entry_size != 0 ? options->l2_cache_entry_size : L2_ENTRY_DEFAULT;
     const uint64_t entry_size = min_u64(wanted, image->geometry.cluster_size);
+    if (options->l2_cache_entry_size > image->geometry.cluster_size) {
+        return error_set(error, -EINVAL, "l2_cache_entry_size is %llu; this image's clusters have %u bytes",
+                         (unsigned long long) options->l2_cache_entry_size, image->geometry.cluster_size);
+    }
     uint64_t *l1 = NULL;
     int result = read_table(image, header->l1_table_offset, header->l1_size, &l1, error);
     if (result < 0) return result;
@@ -174,6 +178,7 @@ static int probe_format(struct image *image, const struct image_options *options
     if (options->format != IMAGE_OPEN_PROBE) return 0;
     const int result = file_read(image->file, 0, magic, min_u64(sizeof magic, file_length), error);
     if (result == 0) image->format = header_is_qcow2(magic, sizeof magic) ? IMAGE_QCOW2 : IMAGE_RAW;
+    image->probed = true;
     return result;
 }
 
@@ -193,6 +198,10 @@ static int fill(struct image *image, const struct image_options *options, struct
     image->cow = options->cow;
     image->clean_interval = options->cache_clean_interval;
     image->cleaned_at = seconds_now();
+    if (!image->read_only && atomic_exchange(&image->file->has_writer, true)) {
+        return error_set(error, -EBUSY, "it is open for writing already");
+    }
+    image->is_writer = !image->read_only;
     const enum file_use use = !image->read_only ? FILE_USE_WRITE : options->force_share ? FILE_USE_READ_SHARED : FILE_USE_READ;
     int result = file_lock(image->file, use, error);
     if (result == 0) result = file_length(image->file, &length, error);
@@ -212,6 +221,7 @@ static void destroy(struct image *image) {
     header_clear(&image->header);
     pthread_mutex_destroy(&image->lock);
     struct error ignored = {.code = 0};
+    if (image->is_writer) atomic_store(&image->file->has_writer, false);
     file_lock(image->file, FILE_USE_NOTHING, &ignored);
     file_release(image->file);
     memory_free(image);
@@ -241,12 +251,16 @@ int image_open_level(struct file *file, const struct image_options *options, str
     return 0;
 }
 
-/* Until nothing is dirty and nothing waits to become free: the first round may release, the second writes the counts. */
+/* Until nothing is dirty and nothing waits to become free. A round releases as many clusters as the refcount cache has room for, and
+ * the next one writes their counts; rounds that change nothing end it (clusters that cannot be released leak). */
 static int flush_all(struct image *image, struct error *error) {
-    for (int round = 0; round < CLOSE_ROUNDS && flush_needed(&image->flush); round++) {
+    unsigned idle = 0;
+    while (flush_needed(&image->flush) && idle < IDLE_ROUNDS) {
         struct request request;
+        const uint64_t waiting = image->alloc.released_clusters;
         request_start(&request, image, REQUEST_FLUSH, 0, 0, NULL);
         if (request_run(&request) < 0) return error_set(error, request.error.code, "%s", request.error.text);
+        idle = image->alloc.released_clusters < waiting ? 0 : idle + 1;
     }
     return 0;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Resizing in steps that a crash may interrupt anywhere: growing changes the size first and then makes the new part
- * zero where something would show through; shrinking gives clusters up first. Called by the binding.
+ * Resizing in steps that a crash may interrupt anywhere: growing makes the new part zero where something would show
+ * through before the header says the new size; shrinking gives clusters up first. Called by the binding.
  */
 #include "image/resize.h"
 
@@ -32,16 +32,37 @@ static int resize_raw(struct image *image, uint64_t size, struct error *error) {
     return result;
 }
 
+/* From here on the header may say the image's size. */
+static void publish(struct image *image) {
+    pthread_mutex_lock(&image->lock);
+    image->flush.size = image->header.size = image->size;
+    pthread_mutex_unlock(&image->lock);
+}
+
+/* The new part could not be cleared: the old size stands. */
+static void take_back(struct image *image, uint64_t old_size) {
+    pthread_mutex_lock(&image->lock);
+    image->size = old_size;
+    pthread_mutex_unlock(&image->lock);
+}
+
 int image_resize(struct image *image, uint64_t size, struct error *error) {
     const uint64_t old_size = image->size;
     size = round_up_u64(size, SECTOR_SIZE);
     if (image->format == IMAGE_RAW) return resize_raw(image, size, error);
+    if (image->geometry.version < 3 && image->header.nb_snapshots > 0) {
+        return error_set(error, -ENOTSUP, "a version 2 image with snapshots cannot be resized: they do not record their size");
+    }
     int result = 0;
     if (size < old_size) {
         const uint64_t start = min_u64(round_up_u64(size, image->geometry.cluster_size), old_size);
         result = run(image, REQUEST_DISCARD, start, old_size - start, error);
     }
     if (result == 0) result = run(image, REQUEST_RESIZE, size, 0, error);
-    if (result == 0 && size > old_size) result = clear_new_part(image, old_size, error);
+    if (result == 0 && size > old_size) {
+        result = clear_new_part(image, old_size, error);
+        if (result < 0) take_back(image, old_size);
+    }
+    if (result == 0) publish(image);
     return result == 0 ? run(image, REQUEST_FLUSH, 0, 0, error) : result;
 }

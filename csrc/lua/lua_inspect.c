@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Header, tables, counts and statistics of an open image as Lua tables. Keys are the specification's words. What is in memory
- * is copied under the lock into C memory first, since pushing to Lua may longjmp. Text and layout are made in Lua.
+ * Header, tables, counts and statistics of an open image as Lua tables. Keys are the specification's words. Nothing here holds the
+ * lock while it pushes to Lua, which may longjmp. Text and layout are made in Lua.
  */
 #include "lua/lua_inspect.h"
 

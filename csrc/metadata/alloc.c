@@ -233,7 +233,8 @@ void alloc_release_sweep(struct alloc *alloc) {
 /* ---- the file's length ---- */
 
 void alloc_grow_plan(struct alloc *alloc, uint64_t host_end, struct moves *moves) {
-    const uint64_t step = min_u64(max_u64(round_down_u64(alloc->file_length / 8, GROW_STEP_MIN), GROW_STEP_MIN), GROW_STEP_MAX);
+    uint64_t step = GROW_STEP_MIN; /* an eighth of the file, as a power of two */
+    while (step < GROW_STEP_MAX && step < alloc->file_length / 8) step *= 2;
     alloc->growing = true;
     moves->count = 0;
     moves_add(moves, MOVE_TRUNCATE, alloc->file, round_up_u64(host_end, max_u64(step, alloc->geometry->cluster_size)), 0);

@@ -4,7 +4,7 @@
  *
  * Cover first: alloc_find answers with clusters only when their counts can be set at once; else it says what must be done
  * before (read a block, cover a stretch with new blocks, make the file longer), and nothing has been taken.
- * Free last: alloc_drop only queues. alloc_release lowers the counts, for clusters whose loss is
+ * Free last: alloc_drop only queues. alloc_release_plan and _apply lower the counts, for clusters whose loss is
  * durable in the L2 tables and which no request can still be reading.
  * It is used under the metadata lock alone.
  */
@@ -67,14 +67,14 @@ int alloc_drop(struct alloc *alloc, uint64_t host_cluster, uint64_t count, uint6
 /* Makes sure that `count` calls of alloc_drop will not fail. */
 int alloc_reserve_drops(struct alloc *alloc, uint64_t count);
 
-/* What alloc_release will do next with the first of the queue's `limit` entries that may go: part of an entry. */
+/* What can be released at once: the head of an entry of the queue. */
 struct alloc_release {
     uint64_t host_cluster, count; /* clusters in a row with the same count */
     bool last;                    /* the reference is the last one: they become free */
 };
 
-/* Looks at the queue's entry `index` and at most MOVES_MAX runs of it. READY: *release is the first run of it that
- * can be handled; its bytes may be discarded before alloc_release_apply. */
+/* Looks at the queue's entry `index`. READY: *release is its first run of clusters with one count, whose
+ * bytes may be discarded before alloc_release_apply. */
 enum alloc_state alloc_release_plan(struct alloc *alloc, uint64_t index, struct alloc_release *release, struct want *want,
                                     struct error *error);
 

@@ -8,7 +8,7 @@
  *   EMPTY ───────────────▶ CLAIMED ───────────────▶ CLEAN ───────────────▶ DIRTY
  *     ▲                       │ cache_abandon         │ ▲                    │
  *     └───────────────────────┴───────────────────────┘ └────────────────────┘
- *                                 reuse                  cache_written (by flush)
+ *                                 reuse                  cache_writing (flush)
  *
  * A pinned slot is not reused: someone will come back to its memory under a later lock.
  */
@@ -62,7 +62,7 @@ enum want_kind {
     WANT_NOTHING,
     WANT_READ,  /* read slot->host_offset, slot_size bytes, into slot->bytes; then publish or abandon */
     WANT_WAIT,  /* somebody else is at it: wait at `waiters` and plan again */
-    WANT_FLUSH, /* every slot is dirty: flush and plan again */
+    WANT_FLUSH, /* no slot is clean, or clusters would better be released first: flush and plan again */
 };
 
 struct want {

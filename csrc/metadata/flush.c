@@ -52,7 +52,7 @@ static bool anything_dirty(const struct flush *flush) {
 }
 
 bool flush_needed(const struct flush *flush) {
-    return flush->unsynced || flush->alloc->released_count > 0 || anything_dirty(flush);
+    return flush->unsynced || (!flush->frozen && flush->alloc->released_count > 0) || anything_dirty(flush);
 }
 
 /* ---- taking copies ---- */
@@ -161,7 +161,7 @@ static int make_room(const struct flush *flush, struct flush_round *round) {
 
 int flush_begin(struct flush *flush, struct flush_round *round, struct error *error) {
     assert(!flush->running);
-    *round = (struct flush_round){.durable = true, .release_limit = flush->alloc->released_count};
+    *round = (struct flush_round){.release_limit = flush->frozen ? 0 : flush->alloc->released_count};
     if (make_room(flush, round) < 0) return error_set(error, -ENOMEM, "no memory to flush %u dirty tables", flush->map->l2.dirty_count);
     qsort(round->items, round->count, sizeof *round->items, by_rank_and_offset);
     uint8_t *bytes = round->bytes;

@@ -48,6 +48,7 @@ struct flush {
     bool running;
     bool unsynced;            /* something was written since the last sync */
     struct waiters finished;
+    bool frozen;              /* the image is corrupt: counts cannot be trusted, so nothing becomes free any more */
     uint64_t rounds;          /* for stats: rounds that wrote or synced something */
 };
 
@@ -60,7 +61,7 @@ struct flush_round {
     struct flush_item *items;
     uint64_t count, next, batch_end;
     uint8_t *bytes;
-    bool sync_sent, syncing, durable;
+    bool sync_sent, syncing;
     uint64_t release_limit, release_next; /* entries of the released queue that this round makes durable */
     struct alloc_release release;
     struct want want;

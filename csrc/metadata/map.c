@@ -13,6 +13,8 @@
 #include "base/bytes.h"
 #include "base/memory.h"
 
+#define TABLE_KINDS ((unsigned) OVERLAP_ACTIVE_L2 | (unsigned) OVERLAP_INACTIVE_L2) /* what an L2 table's cluster may be */
+
 static int note_tables(struct map *map) {
     for (uint64_t i = 0; i < map->l1_entries; i++) {
         const uint64_t table = map->l1[i] & FORMAT_ENTRY_OFFSET;
@@ -51,6 +53,7 @@ void map_destroy(struct map *map) {
 static int check_l1_entry(const struct map *map, uint64_t index, struct error *error) {
     const uint64_t entry = map->l1[index], table = entry & FORMAT_ENTRY_OFFSET;
     const unsigned long long at = map->l1_offset + 8 * index;
+    uint64_t cluster = 0;
     if ((entry & FORMAT_L1_RESERVED) != 0) {
         return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: reserved bits are set (%#llx)", (unsigned long long) index, at,
                          (unsigned long long) entry);
@@ -62,6 +65,11 @@ static int check_l1_entry(const struct map *map, uint64_t index, struct error *e
     if (table >= map->host_end) {
         return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: L2 table offset %llu lies outside the file",
                          (unsigned long long) index, at, (unsigned long long) table);
+    }
+    const unsigned others = overlap_find(map->overlap, geometry_cluster(map->geometry, table), 1, &cluster) & ~TABLE_KINDS;
+    if (others != 0) {
+        return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: at L2 table offset %llu lies the %s", (unsigned long long) index, at,
+                         (unsigned long long) table, overlap_kind_name(others));
     }
     return 0;
 }
@@ -153,8 +161,8 @@ void map_run_without_table(const struct map *map, uint64_t guest_offset, uint64_
 
 int map_put_table(struct map *map, uint64_t guest_offset, uint64_t table_offset) {
     const uint64_t index = geometry_l1_index(map->geometry, guest_offset);
-    const uint64_t old = map->l1[index] & FORMAT_ENTRY_OFFSET;
     assert(index < map->l1_entries);
+    const uint64_t old = map->l1[index] & FORMAT_ENTRY_OFFSET;
     const int result = overlap_add(map->overlap, OVERLAP_ACTIVE_L2, geometry_cluster(map->geometry, table_offset), 1);
     if (result < 0) return result;
     if (old != 0) overlap_remove(map->overlap, OVERLAP_ACTIVE_L2, geometry_cluster(map->geometry, old), 1);

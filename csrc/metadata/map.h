@@ -18,7 +18,7 @@ struct map {
     uint64_t l1_entries;
     uint64_t l1_offset;              /* bytes; where the table lies (or will, once flush has written the header) */
     uint64_t dirty_start, dirty_end; /* L1 entries newer than on disk; equal = none */
-    uint64_t host_end;               /* the file's length in bytes when opened: an L2 table that starts beyond it is damage */
+    uint64_t host_end;               /* bytes: the file's length at open, and what was put behind it since; an L2 table that starts beyond is damage */
     struct cache l2;
 };
 

@@ -46,10 +46,11 @@ static int resize(struct overlap *overlap, uint64_t capacity) {
 }
 
 int overlap_reserve(struct overlap *overlap, uint64_t count) {
-    uint64_t capacity = max_u64(overlap->capacity, 64);
-    const uint64_t needed = overlap->used + count;
-    while (capacity / 4 * 3 < needed) capacity *= 2;
-    return overlap->entries == NULL || capacity != overlap->capacity ? resize(overlap, capacity) : 0;
+    if (overlap->entries != NULL && overlap->used + count <= overlap->capacity / 4 * 3) return 0;
+    uint64_t capacity = 64, live = 0;
+    for (uint64_t i = 0; i < overlap->capacity; i++) live += (overlap->entries[i] & KIND_MASK & ~GONE) != 0;
+    while (capacity / 2 < live + count) capacity *= 2;
+    return resize(overlap, capacity);
 }
 
 int overlap_add(struct overlap *overlap, enum overlap_kind kind, uint64_t host_cluster, uint64_t count) {

@@ -28,7 +28,7 @@ enum overlap_kind { /* bits, in the order that the option overlap_check uses */
 struct overlap {
     unsigned checked;  /* bits of overlap_kind that writes are checked against */
     uint64_t *entries; /* host cluster << 16 | kinds; 0 = free place (a kept cluster always has kinds) */
-    uint64_t capacity, used, removed;
+    uint64_t capacity, used; /* places; used: taken, by clusters that are gone as well */
 };
 
 void overlap_init(struct overlap *overlap, unsigned checked);

@@ -22,7 +22,7 @@ static uint32_t slice_entries(const struct refcount *refcount) {
 
 static int note_blocks(struct refcount *refcount) {
     for (uint64_t i = 0; i < refcount->table_entries; i++) {
-        if (refcount->table[i] == 0) continue;
+        if (refcount->table[i] == 0 || refcount->table[i] >> FORMAT_HOST_OFFSET_BITS != 0) continue; /* damage is met when it is used */
         const uint64_t cluster = geometry_cluster(refcount->geometry, refcount->table[i]);
         const int result = overlap_add(refcount->overlap, OVERLAP_REFCOUNT_BLOCK, cluster, 1);
         if (result < 0) return result;
@@ -66,6 +66,14 @@ static bool block_is_sound(const struct refcount *refcount, uint64_t block_index
         error_set(error, ERROR_CORRUPT, "refcount table entry %llu at offset %llu: refcount block offset %llu lies outside the file",
                   (unsigned long long) block_index, (unsigned long long) (refcount->table_offset + 8 * block_index),
                   (unsigned long long) block_offset);
+        return false;
+    }
+    uint64_t cluster = 0;
+    const unsigned others = overlap_find(refcount->overlap, geometry_cluster(refcount->geometry, block_offset), 1, &cluster) & ~(unsigned) OVERLAP_REFCOUNT_BLOCK;
+    if (others != 0) {
+        error_set(error, ERROR_CORRUPT, "refcount table entry %llu at offset %llu: at refcount block offset %llu lies the %s",
+                  (unsigned long long) block_index, (unsigned long long) (refcount->table_offset + 8 * block_index),
+                  (unsigned long long) block_offset, overlap_kind_name(others));
         return false;
     }
     return true;
@@ -113,7 +121,7 @@ uint64_t refcount_reach(const struct refcount *refcount) {
 }
 
 int refcount_put_block(struct refcount *refcount, uint64_t block_index, uint64_t block_offset) {
-    assert(block_index < refcount->table_entries && refcount->table[block_index] == 0);
+    assert(block_index < refcount->table_entries && refcount->table[block_index] == 0 && block_offset != 0);
     const uint64_t cluster = geometry_cluster(refcount->geometry, block_offset);
     const int result = overlap_add(refcount->overlap, OVERLAP_REFCOUNT_BLOCK, cluster, 1);
     if (result < 0) return result;

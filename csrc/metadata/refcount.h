@@ -20,7 +20,7 @@ struct refcount {
     uint64_t table_entries;
     uint64_t table_offset;       /* where the table lies (or will, once flush has written the header) */
     uint64_t dirty_start, dirty_end; /* table entries newer than on disk; equal = none */
-    uint64_t host_end;           /* the file's length in bytes when opened: blocks that start beyond it are damage */
+    uint64_t host_end;           /* bytes: the file's length at open, and what was put behind it since; blocks that start beyond are damage */
     struct cache blocks;
 };
 

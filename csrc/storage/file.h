@@ -80,6 +80,7 @@ struct file { /* the first member of each implementation's own struct */
     _Atomic int owners;
     uint32_t alignment;    /* offsets and lengths that are multiples of this go down as they are; 1, 512 or 4096 */
     bool read_only;
+    atomic_bool has_writer; /* an image is open for writing in it: there is one at a time */
     bool grows_as_zeroes;  /* what lies past the end reads as zeroes once the file grows (false for block devices) */
     bool zero_after_discard;
     bool no_sync;          /* cache=unsafe: file_sync does nothing */
