@@ -44,9 +44,7 @@ static inline bool add_u64(uint64_t a, uint64_t b, uint64_t *sum) { return !__bu
 static inline bool mul_u64(uint64_t a, uint64_t b, uint64_t *product) { return !__builtin_mul_overflow(a, b, product); }
 
 /* Whether [offset, offset + length) lies within [0, end). */
-static inline bool within_u64(uint64_t offset, uint64_t length, uint64_t end) {
-    return length <= end && offset <= end - length;
-}
+static inline bool within_u64(uint64_t offset, uint64_t length, uint64_t end) { return length <= end && offset <= end - length; }
 
 static inline uint64_t min_u64(uint64_t a, uint64_t b) { return a < b ? a : b; }
 static inline uint64_t max_u64(uint64_t a, uint64_t b) { return a > b ? a : b; }
@@ -89,8 +87,6 @@ static inline void bits_set(uint8_t *array, unsigned order, uint64_t index, uint
 }
 
 /* The largest value that an entry of that order holds. */
-static inline uint64_t bits_max(unsigned order) {
-    return order == 6 ? UINT64_MAX : (UINT64_C(1) << (1u << order)) - 1;
-}
+static inline uint64_t bits_max(unsigned order) { return order == 6 ? UINT64_MAX : (UINT64_C(1) << (1u << order)) - 1; }
 
 #endif

@@ -35,9 +35,7 @@ void *memory_array(size_t count, size_t size) {
     return counted(calloc(1, total ? total : 1));
 }
 
-void *memory_zeroed(size_t size) {
-    return memory_array(1, size);
-}
+void *memory_zeroed(size_t size) { return memory_array(1, size); }
 
 void *memory_aligned(size_t size) {
     void *block;
@@ -65,19 +63,13 @@ void memory_free(void *block) {
     free(block);
 }
 
-const uint8_t *memory_zeroes(void) {
-    return zeroes;
-}
+const uint8_t *memory_zeroes(void) { return zeroes; }
 
 void memory_fail_at(uint64_t nth) {
     const uint64_t ticket = nth ? atomic_load_explicit(&asked, memory_order_relaxed) + nth : 0;
     atomic_store_explicit(&failing_ticket, ticket, memory_order_relaxed);
 }
 
-uint64_t memory_asked(void) {
-    return atomic_load_explicit(&asked, memory_order_relaxed);
-}
+uint64_t memory_asked(void) { return atomic_load_explicit(&asked, memory_order_relaxed); }
 
-uint64_t memory_held(void) {
-    return atomic_load_explicit(&held, memory_order_relaxed);
-}
+uint64_t memory_held(void) { return atomic_load_explicit(&held, memory_order_relaxed); }

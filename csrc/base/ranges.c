@@ -22,10 +22,8 @@ static size_t first_ending(const struct ranges *set, uint64_t number, bool touch
     while (low < high) {
         const size_t middle = low + (high - low) / 2;
         const uint64_t end = set->items[middle].end;
-        if (touching ? end >= number : end > number)
-            high = middle;
-        else
-            low = middle + 1;
+        if (touching ? end >= number : end > number) high = middle;
+        else low = middle + 1;
     }
     return low;
 }
@@ -72,8 +70,8 @@ int ranges_remove(struct ranges *set, uint64_t start, uint64_t end) {
     struct range stumps[2];
     while (last < set->count && set->items[last].start < end) {
         const struct range item = set->items[last++];
-        if (item.start < start) stumps[count++] = (struct range) {item.start, start};
-        if (item.end > end) stumps[count++] = (struct range) {end, item.end};
+        if (item.start < start) stumps[count++] = (struct range){item.start, start};
+        if (item.end > end) stumps[count++] = (struct range){end, item.end};
     }
     return replace(set, first, last - first, stumps, count);
 }
@@ -96,5 +94,5 @@ uint64_t ranges_total(const struct ranges *set) {
 
 void ranges_clear(struct ranges *set) {
     memory_free(set->items);
-    *set = (struct ranges) {0};
+    *set = (struct ranges){0};
 }

@@ -14,6 +14,15 @@ struct range {
     uint64_t start, end;
 };
 
+static inline bool range_empty(const struct range *range) { return range->start == range->end; }
+
+/* Makes the range span [start, end) too, and whatever lies between. */
+static inline void range_widen(struct range *range, uint64_t start, uint64_t end) {
+    const bool empty = range_empty(range);
+    if (empty || start < range->start) range->start = start;
+    if (empty || end > range->end) range->end = end;
+}
+
 struct ranges {
     struct range *items; /* sorted, disjoint, not touching */
     size_t count, capacity;

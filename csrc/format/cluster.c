@@ -24,8 +24,7 @@
 #define STANDARD_RESERVED UINT64_C(0x3f000000000001fe) /* bits 1–8 and 56–61 */
 #define BITMAP_ALLOCATED UINT64_C(0x00000000ffffffff)  /* extended L2: one bit a subcluster */
 
-_Static_assert((STANDARD_RESERVED | FORMAT_ENTRY_OFFSET | FORMAT_ENTRY_COPIED | FORMAT_ENTRY_COMPRESSED | FORMAT_ENTRY_ZERO) ==
-                   UINT64_MAX,
+_Static_assert((STANDARD_RESERVED | FORMAT_ENTRY_OFFSET | FORMAT_ENTRY_COPIED | FORMAT_ENTRY_COMPRESSED | FORMAT_ENTRY_ZERO) == UINT64_MAX,
                "the L2 masks cover an entry");
 
 /* Bits of a compressed entry that hold the host byte offset: x in the specification. */

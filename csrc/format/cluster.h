@@ -22,10 +22,10 @@ enum cluster_type {
 
 struct cluster {
     enum cluster_type type;
-    bool copied;           /* COPIED: the host cluster's refcount is exactly 1 */
-    uint64_t host_offset;  /* NORMAL and ZERO_ALLOC: cluster-aligned; COMPRESSED: any byte; INVALID: as found */
-    uint64_t byte_length;  /* COMPRESSED: the most bytes that the data can take, up to the last sector's end */
-    uint64_t bitmap;       /* extended L2: bits 0–31 allocated, 32–63 reads as zeroes */
+    bool copied;          /* COPIED: the host cluster's refcount is exactly 1 */
+    uint64_t host_offset; /* NORMAL and ZERO_ALLOC: cluster-aligned; COMPRESSED: any byte; INVALID: as found */
+    uint64_t byte_length; /* COMPRESSED: the most bytes that the data can take, up to the last sector's end */
+    uint64_t bitmap;      /* extended L2: bits 0–31 allocated, 32–63 reads as zeroes */
 };
 
 /* Decodes the entry at `bytes` (geometry->l2_entry_size of them). Never fails: what is wrong is CLUSTER_INVALID.

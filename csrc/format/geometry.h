@@ -13,15 +13,15 @@
 #include "format/format.h"
 
 struct geometry {
-    unsigned cluster_bits;     /* 9–21 */
-    unsigned refcount_order;   /* 0–6; refcount_bits = 1 << order */
-    unsigned l2_bits;          /* log2 of the entries in an L2 table */
-    unsigned block_bits;       /* log2 of the entries in a refcount block */
-    unsigned version;          /* 2 or 3 */
-    bool extended_l2;          /* L2 entries of 16 bytes, 32 subclusters a cluster */
-    uint32_t cluster_size;     /* bytes */
-    uint32_t l2_entry_size;    /* bytes: 8 or 16 */
-    uint64_t refcount_max;     /* the largest refcount an entry holds */
+    unsigned cluster_bits;   /* 9–21 */
+    unsigned refcount_order; /* 0–6; refcount_bits = 1 << order */
+    unsigned l2_bits;        /* log2 of the entries in an L2 table */
+    unsigned block_bits;     /* log2 of the entries in a refcount block */
+    unsigned version;        /* 2 or 3 */
+    bool extended_l2;        /* L2 entries of 16 bytes, 32 subclusters a cluster */
+    uint32_t cluster_size;   /* bytes */
+    uint32_t l2_entry_size;  /* bytes: 8 or 16 */
+    uint64_t refcount_max;   /* the largest refcount an entry holds */
 };
 
 /* Fills `geometry`; the arguments must be within the format's limits. */
@@ -30,6 +30,9 @@ void geometry_set(struct geometry *geometry, unsigned version, unsigned cluster_
 /* Guest bytes that one L2 table maps, and that the largest L1 table maps (saturated to INT64_MAX). */
 static inline uint64_t geometry_l2_span(const struct geometry *g) { return UINT64_C(1) << (g->cluster_bits + g->l2_bits); }
 uint64_t geometry_size_max(const struct geometry *geometry);
+
+/* Whether an image can be this many bytes big: 0, or -EFBIG with a sentence that names the limit. */
+int geometry_check_size(const struct geometry *geometry, uint64_t size, struct error *error);
 
 /* L1 entries that an image of `size` bytes needs; 0 for an empty image. */
 uint64_t geometry_l1_entries(const struct geometry *geometry, uint64_t size);

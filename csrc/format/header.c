@@ -32,7 +32,8 @@ struct field {
 };
 
 static const struct field FIELDS[] = {
-#define FIELD(at, bytes, name) {at, bytes, offsetof(struct header, name)}
+#define FIELD(at, bytes, name)                                                                                                             \
+    { at, bytes, offsetof(struct header, name) }
     FIELD(AT_VERSION, 4, version),
     FIELD(AT_CLUSTER_BITS, 4, cluster_bits),
     FIELD(24, 8, size),
@@ -95,16 +96,14 @@ int header_probe(const uint8_t *bytes, size_t length, uint32_t *cluster_bits, st
     }
     *cluster_bits = load_be32(bytes + AT_CLUSTER_BITS);
     if (*cluster_bits >= FORMAT_CLUSTER_BITS_MIN && *cluster_bits <= FORMAT_CLUSTER_BITS_MAX) return 0;
-    return error_set(error, ERROR_CORRUPT, "cluster_bits at offset %d is %" PRIu32 "; %u to %u are allowed", AT_CLUSTER_BITS,
-                     *cluster_bits, FORMAT_CLUSTER_BITS_MIN, FORMAT_CLUSTER_BITS_MAX);
+    return error_set(error, ERROR_CORRUPT, "cluster_bits at offset %d is %" PRIu32 "; %u to %u are allowed", AT_CLUSTER_BITS, *cluster_bits,
+                     FORMAT_CLUSTER_BITS_MIN, FORMAT_CLUSTER_BITS_MAX);
 }
 
 static int check_length(uint32_t version, uint32_t header_length, uint32_t cluster_size, struct error *error) {
-    if (version == 2 || (header_length >= FORMAT_HEADER_V3_LENGTH && header_length % 8 == 0 && header_length <= cluster_size))
-        return 0;
+    if (version == 2 || (header_length >= FORMAT_HEADER_V3_LENGTH && header_length % 8 == 0 && header_length <= cluster_size)) return 0;
     return error_set(error, ERROR_CORRUPT,
-                     "header_length at offset %d is %" PRIu32 "; multiples of 8 from %d to the cluster size %" PRIu32
-                     " are allowed",
+                     "header_length at offset %d is %" PRIu32 "; multiples of 8 from %d to the cluster size %" PRIu32 " are allowed",
                      AT_HEADER_LENGTH, header_length, FORMAT_HEADER_V3_LENGTH, cluster_size);
 }
 
@@ -136,22 +135,19 @@ static int check_fields(const struct header *header, struct error *error) {
     const bool extended_l2 = (header->incompatible_features & FORMAT_INCOMPATIBLE_EXTENDED_L2) != 0;
     const bool compression_bit = (header->incompatible_features & FORMAT_INCOMPATIBLE_COMPRESSION) != 0;
     if (header->crypt_method > 2) {
-        return error_set(error, ERROR_CORRUPT,
-                         "crypt_method at offset 32 is %" PRIu32 "; 0 (none), 1 (AES) and 2 (LUKS) are allowed",
+        return error_set(error, ERROR_CORRUPT, "crypt_method at offset 32 is %" PRIu32 "; 0 (none), 1 (AES) and 2 (LUKS) are allowed",
                          header->crypt_method);
     }
     if (header->refcount_order > FORMAT_REFCOUNT_ORDER_MAX) {
-        return error_set(error, ERROR_CORRUPT, "refcount_order at offset 96 is %" PRIu32 "; 0 to %u are allowed",
-                         header->refcount_order, FORMAT_REFCOUNT_ORDER_MAX);
+        return error_set(error, ERROR_CORRUPT, "refcount_order at offset 96 is %" PRIu32 "; 0 to %u are allowed", header->refcount_order,
+                         FORMAT_REFCOUNT_ORDER_MAX);
     }
     if (extended_l2 && header->cluster_bits < 14) {
-        return error_set(error, ERROR_CORRUPT,
-                         "cluster_bits at offset %d is %" PRIu32 "; with extended L2 entries 14 to %u are allowed", AT_CLUSTER_BITS,
-                         header->cluster_bits, FORMAT_CLUSTER_BITS_MAX);
+        return error_set(error, ERROR_CORRUPT, "cluster_bits at offset %d is %" PRIu32 "; with extended L2 entries 14 to %u are allowed",
+                         AT_CLUSTER_BITS, header->cluster_bits, FORMAT_CLUSTER_BITS_MAX);
     }
     if ((header->compression_type != 0) == compression_bit) return 0;
-    return error_set(error, ERROR_CORRUPT,
-                     "compression_type at offset 104 is %u, but bit 3 of incompatible_features at offset 72 is %s",
+    return error_set(error, ERROR_CORRUPT, "compression_type at offset 104 is %u, but bit 3 of incompatible_features at offset 72 is %s",
                      header->compression_type, compression_bit ? "set" : "clear");
 }
 
@@ -169,8 +165,8 @@ static int place_name(const struct header *header, const uint8_t *bytes, struct 
         return 0;
     }
     if (place->size > FORMAT_BACKING_NAME_MAX) {
-        return error_set(error, ERROR_CORRUPT, "backing_file_size at offset %d is %" PRIu32 "; at most %u is allowed",
-                         AT_BACKING_FILE_SIZE, place->size, FORMAT_BACKING_NAME_MAX);
+        return error_set(error, ERROR_CORRUPT, "backing_file_size at offset %d is %" PRIu32 "; at most %u is allowed", AT_BACKING_FILE_SIZE,
+                         place->size, FORMAT_BACKING_NAME_MAX);
     }
     if (place->offset >= header->header_length && within_u64(place->offset, place->size, cluster_size)) return 0;
     return error_set(error, ERROR_CORRUPT,
@@ -215,8 +211,7 @@ static int check_writable(const struct header *header, size_t name_size, struct 
     }
     if (header->header_length < least_length(header->version) ||
         (header->version == 2 && header->header_length > FORMAT_HEADER_V2_LENGTH) || unknown != header->unknown_length) {
-        return error_set(error, -EINVAL,
-                         "header_length %" PRIu32 " does not fit version %" PRIu32 " with %zu bytes of unknown fields",
+        return error_set(error, -EINVAL, "header_length %" PRIu32 " does not fit version %" PRIu32 " with %zu bytes of unknown fields",
                          header->header_length, header->version, header->unknown_length);
     }
     if (header->compression_type != 0 && header->header_length < FORMAT_HEADER_LENGTH) {
@@ -224,8 +219,7 @@ static int check_writable(const struct header *header, size_t name_size, struct 
                          header->compression_type);
     }
     if (name_size <= FORMAT_BACKING_NAME_MAX) return check_fields(header, error);
-    return error_set(error, -EINVAL, "the backing file name has %zu bytes; at most %u are allowed", name_size,
-                     FORMAT_BACKING_NAME_MAX);
+    return error_set(error, -EINVAL, "the backing file name has %zu bytes; at most %u are allowed", name_size, FORMAT_BACKING_NAME_MAX);
 }
 
 int header_write(const struct header *header, uint8_t *bytes, size_t length, size_t *used, struct error *error) {

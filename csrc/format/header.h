@@ -39,8 +39,8 @@ struct header {
     uint32_t refcount_order;
     uint32_t header_length;
     uint8_t compression_type;
-    char *backing_file;   /* NUL-terminated here; NULL = none; owned */
-    uint8_t *unknown;     /* header bytes from 112 to header_length that we do not know; owned */
+    char *backing_file; /* NUL-terminated here; NULL = none; owned */
+    uint8_t *unknown;   /* header bytes from 112 to header_length that we do not know; owned */
     size_t unknown_length;
     struct header_extension *extensions; /* all of them in the order found, known ones too; owned */
     size_t extension_count;

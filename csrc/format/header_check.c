@@ -30,9 +30,8 @@ static int check_sizes(const struct header *header, struct error *error) {
     const uint64_t l1_entries = geometry_l1_entries(&geometry, header->size);
     const uint64_t table_clusters_max = FORMAT_REFCOUNT_TABLE_BYTES_MAX >> geometry.cluster_bits;
     if (header->l1_size > FORMAT_L1_BYTES_MAX / L1_ENTRY_SIZE) {
-        return error_set(error, ERROR_CORRUPT,
-                         "l1_size at offset 36 is %" PRIu32 "; at most %" PRIu64 " (32 MiB of entries) is allowed", header->l1_size,
-                         FORMAT_L1_BYTES_MAX / L1_ENTRY_SIZE);
+        return error_set(error, ERROR_CORRUPT, "l1_size at offset 36 is %" PRIu32 "; at most %" PRIu64 " (32 MiB of entries) is allowed",
+                         header->l1_size, FORMAT_L1_BYTES_MAX / L1_ENTRY_SIZE);
     }
     if (header->l1_size < l1_entries) {
         return error_set(error, ERROR_CORRUPT,
@@ -40,8 +39,7 @@ static int check_sizes(const struct header *header, struct error *error) {
                          header->l1_size, header->size, l1_entries);
     }
     if (header->refcount_table_clusters == 0 || header->refcount_table_clusters > table_clusters_max) {
-        return error_set(error, ERROR_CORRUPT,
-                         "refcount_table_clusters at offset 56 is %" PRIu32 "; 1 to %" PRIu64 " (8 MiB) are allowed",
+        return error_set(error, ERROR_CORRUPT, "refcount_table_clusters at offset 56 is %" PRIu32 "; 1 to %" PRIu64 " (8 MiB) are allowed",
                          header->refcount_table_clusters, table_clusters_max);
     }
     if (header->nb_snapshots <= FORMAT_SNAPSHOTS_MAX) return 0;
@@ -51,16 +49,16 @@ static int check_sizes(const struct header *header, struct error *error) {
 
 static int check_area(const struct area *area, uint64_t cluster_size, uint64_t file_length, struct error *error) {
     if (area->offset % cluster_size != 0) {
-        return error_set(error, ERROR_CORRUPT, "%s at offset %u is 0x%" PRIx64 ", not a multiple of the cluster size %" PRIu64,
-                         area->field, area->field_offset, area->offset, cluster_size);
+        return error_set(error, ERROR_CORRUPT, "%s at offset %u is 0x%" PRIx64 ", not a multiple of the cluster size %" PRIu64, area->field,
+                         area->field_offset, area->offset, cluster_size);
     }
     if (area->bytes == 0) return 0;
     if (area->offset == 0)
         return error_set(error, ERROR_CORRUPT, "%s at offset %u is 0, where the header is", area->field, area->field_offset);
     if (within_u64(area->offset, area->bytes, file_length)) return 0;
     return error_set(error, ERROR_CORRUPT,
-                     "%s at offset %u is 0x%" PRIx64 ", but %s of %" PRIu64 " bytes there passes the file's end at %" PRIu64,
-                     area->field, area->field_offset, area->offset, area->table, area->bytes, file_length);
+                     "%s at offset %u is 0x%" PRIx64 ", but %s of %" PRIu64 " bytes there passes the file's end at %" PRIu64, area->field,
+                     area->field_offset, area->offset, area->table, area->bytes, file_length);
 }
 
 static bool overlap(const struct area *a, const struct area *b) {
@@ -73,19 +71,16 @@ int header_check_tables(const struct header *header, uint64_t file_length, struc
     const uint64_t cluster_size = UINT64_C(1) << header->cluster_bits;
     const struct area areas[] = {
         {"an L1 table", "l1_table_offset", 40, header->l1_table_offset, (uint64_t) header->l1_size * L1_ENTRY_SIZE},
-        {"a refcount table", "refcount_table_offset", 48, header->refcount_table_offset,
-         header->refcount_table_clusters * cluster_size},
-        {"a snapshot table", "snapshots_offset", 64, header->snapshots_offset,
-         (uint64_t) header->nb_snapshots * SNAPSHOT_ENTRY_SIZE_MIN},
+        {"a refcount table", "refcount_table_offset", 48, header->refcount_table_offset, header->refcount_table_clusters * cluster_size},
+        {"a snapshot table", "snapshots_offset", 64, header->snapshots_offset, (uint64_t) header->nb_snapshots * SNAPSHOT_ENTRY_SIZE_MIN},
     };
     for (size_t i = 0; i < sizeof areas / sizeof *areas; i++) {
         r = check_area(&areas[i], cluster_size, file_length, error);
         if (r < 0) return r;
         for (size_t j = 0; j < i; j++) {
             if (areas[i].bytes == 0 || areas[j].bytes == 0 || !overlap(&areas[i], &areas[j])) continue;
-            return error_set(error, ERROR_CORRUPT,
-                             "%s at offset %u is 0x%" PRIx64 ", but %s of %" PRIu64 " bytes lies at 0x%" PRIx64, areas[i].field,
-                             areas[i].field_offset, areas[i].offset, areas[j].table, areas[j].bytes, areas[j].offset);
+            return error_set(error, ERROR_CORRUPT, "%s at offset %u is 0x%" PRIx64 ", but %s of %" PRIu64 " bytes lies at 0x%" PRIx64,
+                             areas[i].field, areas[i].field_offset, areas[i].offset, areas[j].table, areas[j].bytes, areas[j].offset);
         }
     }
     return 0;
@@ -101,8 +96,8 @@ static void list_features(const struct header *header, uint64_t bits, char text[
         char name[47];
         header_feature_name(header, 0, bit, name);
         const bool named = name[0] != '\0';
-        used += (size_t) snprintf(text + used, ERROR_TEXT_SIZE - used, "%s%u%s%s%s", used > 0 ? ", " : "", bit, named ? " (" : "",
-                                  name, named ? ")" : "");
+        used += (size_t) snprintf(text + used, ERROR_TEXT_SIZE - used, "%s%u%s%s%s", used > 0 ? ", " : "", bit, named ? " (" : "", name,
+                                  named ? ")" : "");
     }
 }
 

@@ -34,21 +34,15 @@ struct feature {
 _Static_assert(sizeof(struct feature) == 48, "a feature name table entry is 48 bytes");
 
 static const struct feature FEATURES[] = {
-    {0, 0, "dirty bit"},
-    {0, 1, "corrupt bit"},
-    {0, 2, "external data file"},
-    {0, 3, "compression type"},
-    {0, 4, "extended L2 entries"},
-    {1, 0, "lazy refcounts"},
-    {2, 0, "bitmaps"},
-    {2, 1, "raw external data"},
+    {0, 0, "dirty bit"},        {0, 1, "corrupt bit"},         {0, 2, "external data file"},
+    {0, 3, "compression type"}, {0, 4, "extended L2 entries"}, {1, 0, "lazy refcounts"},
+    {2, 0, "bitmaps"},          {2, 1, "raw external data"},
 };
 
 /* ---- what is known of a type ---- */
 
 /* `offset` is where the extension's data begins in the file. Returns 0 or ERROR_CORRUPT. */
-typedef int check_function(const struct header *header, const struct header_extension *extension, uint64_t offset,
-                           struct error *error);
+typedef int check_function(const struct header *header, const struct header_extension *extension, uint64_t offset, struct error *error);
 
 static int check_length(const char *name, uint32_t length, uint32_t wanted, uint64_t offset, struct error *error) {
     if (length == wanted) return 0;
@@ -60,20 +54,19 @@ static int check_aligned(const struct header *header, const char *name, uint64_t
     const uint64_t cluster_size = UINT64_C(1) << header->cluster_bits;
     if (value != 0 && value % cluster_size == 0) return 0;
     return error_set(error, ERROR_CORRUPT,
-                     "%s at offset %" PRIu64 " is 0x%" PRIx64 "; a multiple of the cluster size %" PRIu64 " above 0 is allowed",
-                     name, offset, value, cluster_size);
+                     "%s at offset %" PRIu64 " is 0x%" PRIx64 "; a multiple of the cluster size %" PRIu64 " above 0 is allowed", name,
+                     offset, value, cluster_size);
 }
 
 static int check_backing_format(const struct header *header, const struct header_extension *extension, uint64_t offset,
                                 struct error *error) {
     (void) header;
     if (extension->length <= BACKING_FORMAT_MAX) return 0;
-    return error_set(error, ERROR_CORRUPT, "the backing file format at offset %" PRIu64 " has %u bytes; at most %u are allowed",
-                     offset, extension->length, BACKING_FORMAT_MAX);
+    return error_set(error, ERROR_CORRUPT, "the backing file format at offset %" PRIu64 " has %u bytes; at most %u are allowed", offset,
+                     extension->length, BACKING_FORMAT_MAX);
 }
 
-static int check_encryption(const struct header *header, const struct header_extension *extension, uint64_t offset,
-                            struct error *error) {
+static int check_encryption(const struct header *header, const struct header_extension *extension, uint64_t offset, struct error *error) {
     const int r = check_length("encryption header pointer", extension->length, ENCRYPTION_LENGTH, offset, error);
     if (r < 0) return r;
     if (header->crypt_method != 2) {
@@ -86,8 +79,7 @@ static int check_encryption(const struct header *header, const struct header_ext
 }
 
 /* Without the autoclear bit the extension is stale, and nothing in it counts. */
-static int check_bitmaps(const struct header *header, const struct header_extension *extension, uint64_t offset,
-                         struct error *error) {
+static int check_bitmaps(const struct header *header, const struct header_extension *extension, uint64_t offset, struct error *error) {
     if ((header->autoclear_features & FORMAT_AUTOCLEAR_BITMAPS) == 0) return 0;
     const int r = check_length("bitmaps", extension->length, BITMAPS_LENGTH, offset, error);
     if (r < 0) return r;
@@ -98,14 +90,12 @@ static int check_bitmaps(const struct header *header, const struct header_extens
                          BITMAPS_MAX);
     }
     if (reserved != 0) {
-        return error_set(error, ERROR_CORRUPT,
-                         "the reserved field of the bitmaps extension at offset %" PRIu64 " is %u; it must be 0", offset + 4,
-                         reserved);
+        return error_set(error, ERROR_CORRUPT, "the reserved field of the bitmaps extension at offset %" PRIu64 " is %u; it must be 0",
+                         offset + 4, reserved);
     }
     if (directory_size == 0 || directory_size > BITMAP_DIRECTORY_MAX) {
-        return error_set(error, ERROR_CORRUPT,
-                         "bitmap_directory_size at offset %" PRIu64 " is %" PRIu64 "; 1 to %" PRIu64 " are allowed", offset + 8,
-                         directory_size, BITMAP_DIRECTORY_MAX);
+        return error_set(error, ERROR_CORRUPT, "bitmap_directory_size at offset %" PRIu64 " is %" PRIu64 "; 1 to %" PRIu64 " are allowed",
+                         offset + 8, directory_size, BITMAP_DIRECTORY_MAX);
     }
     return check_aligned(header, "bitmap_directory_offset", offset + 16, load_be64(extension->data + 16), error);
 }
@@ -169,8 +159,7 @@ static int insert(struct header *header, size_t index, uint32_t type, const void
 static void remove_at(struct header *header, size_t index) {
     memory_free(header->extensions[index].data);
     header->extension_count--;
-    memmove(&header->extensions[index], &header->extensions[index + 1],
-            (header->extension_count - index) * sizeof *header->extensions);
+    memmove(&header->extensions[index], &header->extensions[index + 1], (header->extension_count - index) * sizeof *header->extensions);
 }
 
 int header_set_extension(struct header *header, uint32_t type, const void *data, uint32_t length) {
@@ -205,8 +194,8 @@ static int keep_extension(struct header *header, uint32_t type, const uint8_t *d
                           struct error *error) {
     const size_t kind = kind_index(type);
     if (kind < KIND_COUNT && header_find_extension(header, type) != NULL) {
-        return error_set(error, ERROR_CORRUPT, "the %s extension at offset %" PRIu64 " is there for the second time",
-                         KINDS[kind].name, offset - EXTENSION_HEAD);
+        return error_set(error, ERROR_CORRUPT, "the %s extension at offset %" PRIu64 " is there for the second time", KINDS[kind].name,
+                         offset - EXTENSION_HEAD);
     }
     if (insert(header, header->extension_count, type, data, length) < 0)
         return error_set(error, -ENOMEM, "no memory for header extensions");
@@ -220,22 +209,20 @@ int header_read_extensions(struct header *header, const uint8_t *bytes, uint64_t
         const uint64_t data = position + EXTENSION_HEAD;
         if (data > end) {
             return error_set(error, ERROR_CORRUPT,
-                             "the header extension at offset %" PRIu64 " has no room for type and length before offset %" PRIu64,
-                             position, end);
+                             "the header extension at offset %" PRIu64 " has no room for type and length before offset %" PRIu64, position,
+                             end);
         }
         if (data > length)
             return error_set(error, ERROR_CORRUPT, "the file ends at byte %" PRIu64 ", within the header extensions", length);
         const uint32_t type = load_be32(bytes + position), data_length = load_be32(bytes + position + 4);
         if (!within_u64(data, data_length, end)) {
             return error_set(error, ERROR_CORRUPT,
-                             "the length of header extension 0x%08x at offset %" PRIu64 " is %u; there is room for %" PRIu64
-                             " bytes",
-                             type, position + 4, data_length, end - data);
+                             "the length of header extension 0x%08x at offset %" PRIu64 " is %u; there is room for %" PRIu64 " bytes", type,
+                             position + 4, data_length, end - data);
         }
         if (type == FORMAT_EXTENSION_END) return 0;
         if (!within_u64(data, data_length, length)) {
-            return error_set(error, ERROR_CORRUPT, "the file ends at byte %" PRIu64 ", within header extension 0x%08x", length,
-                             type);
+            return error_set(error, ERROR_CORRUPT, "the file ends at byte %" PRIu64 ", within header extension 0x%08x", length, type);
         }
         const int r = keep_extension(header, type, bytes + data, data_length, data, error);
         if (r < 0) return r;

@@ -102,7 +102,8 @@ static enum plan clear_clusters(struct request *request, uint64_t guest_offset, 
     switch (map_slice(&image->map, guest_offset, &slot, &request->want, &request->error)) {
         case MAP_WANT: return PLAN_WANT;
         case MAP_FAILED: return PLAN_FAILED;
-        case MAP_READY: return clear_slice(request, slot, guest_offset, min_u64(end, guest_offset + map_left_in_slice(&image->map, guest_offset)));
+        case MAP_READY:
+            return clear_slice(request, slot, guest_offset, min_u64(end, guest_offset + map_left_in_slice(&image->map, guest_offset)));
         case MAP_NO_TABLE: break;
     }
     map_run_without_table(&image->map, guest_offset, end - guest_offset, &run);
@@ -123,7 +124,8 @@ static enum plan clear_part(struct request *request, uint64_t guest_offset, uint
             if (map_run(&image->map, slot, guest_offset, length, &run, &request->error) < 0) return PLAN_FAILED;
             break;
     }
-    const bool is_zero = run.type == CLUSTER_ZERO || run.type == CLUSTER_ZERO_ALLOC || (run.type == CLUSTER_UNALLOCATED && image->backing == NULL);
+    const bool is_zero =
+        run.type == CLUSTER_ZERO || run.type == CLUSTER_ZERO_ALLOC || (run.type == CLUSTER_UNALLOCATED && image->backing == NULL);
     struct waiters *waiters = inflight_conflict(&image->inflight, guest_offset, guest_offset + length);
     if (waiters != NULL) return plan_wait(request, waiters);
     return is_zero ? go_on(request, length) : plan_write(request, guest_offset, length, NULL);

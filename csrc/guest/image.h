@@ -13,11 +13,11 @@
 #include "metadata/flush.h"
 
 enum image_format {
-    IMAGE_RAW,  /* guest offset = host offset; the rooms are not used */
+    IMAGE_RAW, /* guest offset = host offset; the rooms are not used */
     IMAGE_QCOW2,
 };
 
-enum image_cow { /* what surrounds guest bytes in a new cluster, where it must read as zeroes */
+enum image_cow {     /* what surrounds guest bytes in a new cluster, where it must read as zeroes */
     IMAGE_COW_WRITE, /* zeroes are written with the guest bytes */
     IMAGE_COW_ZERO,  /* the file is told to zero the range (fallocate) */
     IMAGE_COW_SKIP,  /* nothing, where the file reads as zeroes already; else as cheap as it can be */
@@ -36,8 +36,8 @@ struct image {
     enum image_cow cow;
     bool read_only, write_through, discard_ignored;
     bool detect_zeroes, detected_unmap; /* writes of nothing but zeroes become zero writes (that may unmap) */
-    bool probed;    /* the format was found by looking, so a raw image must not come to look like another */
-    bool is_writer; /* it holds file->has_writer */
+    bool probed;                        /* the format was found by looking, so a raw image must not come to look like another */
+    bool is_writer;                     /* it holds file->has_writer */
 
     pthread_mutex_t lock;
     uint64_t size; /* virtual size in bytes */
@@ -51,8 +51,8 @@ struct image {
     struct inflight inflight;
     uint64_t clean_interval; /* seconds; constant; 0 = never */
     uint64_t cleaned_at;     /* on the monotonic clock, in seconds */
-    bool corrupt;       /* contradictions were met: no more writes */
-    bool corrupt_noted; /* and the header says so, as far as it can */
+    bool corrupt;            /* contradictions were met: no more writes */
+    bool corrupt_noted;      /* and the header says so, as far as it can */
     struct image_stats stats;
 };
 

@@ -15,11 +15,11 @@
 struct inflight_entry {
     struct inflight_entry *next, *previous; /* among all under way, the oldest first */
     bool under_way;
-    uint64_t began;                         /* inflight->clock when its present piece was planned */
+    uint64_t began; /* inflight->clock when its present piece was planned */
     struct inflight_entry *range_next;
     bool in_range;
-    uint64_t start, end;                    /* guest bytes it allocates for, while in_range */
-    struct waiters waiters;                 /* those who want some of that range */
+    uint64_t start, end;    /* guest bytes it allocates for, while in_range */
+    struct waiters waiters; /* those who want some of that range */
 };
 
 struct inflight {

@@ -10,10 +10,8 @@ enum plan plan_lookup(struct request *request) {
     struct map *map = &request->image->map;
     struct slot *slot = NULL;
     if (request->image->format == IMAGE_RAW) {
-        request->run = (struct run){.type = CLUSTER_NORMAL,
-                                    .guest_offset = request->guest_offset,
-                                    .length = request->length,
-                                    .host_offset = request->guest_offset};
+        request->run = (struct run){
+            .type = CLUSTER_NORMAL, .guest_offset = request->guest_offset, .length = request->length, .host_offset = request->guest_offset};
         return PLAN_DONE;
     }
     switch (map_slice(map, request->guest_offset, &slot, &request->want, &request->error)) {

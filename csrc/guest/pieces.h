@@ -17,7 +17,12 @@ enum plan {
     PLAN_FAILED, /* see request->error */
 };
 
-enum go { GO_ON, GO_MOVE, GO_PARKED, GO_DONE }; /* what a state's function says to request_advance */
+enum go {
+    GO_ON,
+    GO_MOVE,
+    GO_PARKED,
+    GO_DONE
+}; /* what a state's function says to request_advance */
 
 /* Sets what the request waits for, in its own image. Returns PLAN_WANT. */
 enum plan plan_wait(struct request *request, struct waiters *waiters);

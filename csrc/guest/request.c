@@ -41,7 +41,8 @@ static bool changes_image(enum request_kind kind) {
 }
 
 static const char *kind_name(enum request_kind kind) {
-    static const char *const names[] = {"read", "write", "write of zeroes", "discard", "allocation", "flush", "resize", "look-up", "look-up"};
+    static const char *const names[] = {"read",  "write",  "write of zeroes", "discard", "allocation",
+                                        "flush", "resize", "look-up",         "look-up"};
     return names[kind];
 }
 

@@ -68,32 +68,32 @@ struct reading { /* a read of guest bytes on its way down the chain */
 
 struct piece { /* the part of a request that is under way */
     enum piece_kind kind;
-    uint64_t progress;               /* guest bytes of the request that are done when it is linked */
-    uint64_t guest_offset, count;    /* DATA: first cluster's start, clusters; TABLE: where in guest space; COVER: extra clusters */
-    uint64_t host_cluster;           /* DATA, TABLE: the first new cluster; COVER: the first extra one */
-    bool taken, fresh;               /* the clusters were just taken; they were never written */
-    struct slot *slot;               /* DATA: the pinned L2 slice */
+    uint64_t progress;                 /* guest bytes of the request that are done when it is linked */
+    uint64_t guest_offset, count;      /* DATA: first cluster's start, clusters; TABLE: where in guest space; COVER: extra clusters */
+    uint64_t host_cluster;             /* DATA, TABLE: the first new cluster; COVER: the first extra one */
+    bool taken, fresh;                 /* the clusters were just taken; they were never written */
+    struct slot *slot;                 /* DATA: the pinned L2 slice */
     uint64_t head_length, tail_length; /* DATA: bytes before and after the guest's own in the clusters */
-    bool head_zero, tail_zero;       /* they read as zeroes */
-    uint8_t *buffer;                 /* DATA: head and tail; TABLE: the table; owned */
+    bool head_zero, tail_zero;         /* they read as zeroes */
+    uint8_t *buffer;                   /* DATA: head and tail; TABLE: the table; owned */
     struct cover cover;
 };
 
 struct request {
     struct image *image;
     enum request_kind kind;
-    bool may_unmap;                       /* ZERO: host clusters may be given up */
-    bool unmap_all;                       /* DISCARD: no entry stays, whatever shows through then: for what a new end cuts off */
-    uint64_t guest_offset, length;        /* bytes */
-    uint8_t *bytes;                       /* READ, WRITE: `length` of them */
-    void *owner;                          /* for wake's use */
+    bool may_unmap;                        /* ZERO: host clusters may be given up */
+    bool unmap_all;                        /* DISCARD: no entry stays, whatever shows through then: for what a new end cuts off */
+    uint64_t guest_offset, length;         /* bytes */
+    uint8_t *bytes;                        /* READ, WRITE: `length` of them */
+    void *owner;                           /* for wake's use */
     void (*wake)(struct request *request); /* may be called from another thread, under the image's lock: only note it */
 
-    struct error error;                   /* the result; code 0 = success */
-    struct run run;                       /* LOOKUP */
-    bool covered;                         /* REFCOUNT: a block covers the cluster */
-    uint64_t value;                       /* REFCOUNT */
-    struct moves moves;                   /* for REQUEST_MOVE */
+    struct error error; /* the result; code 0 = success */
+    struct run run;     /* LOOKUP */
+    bool covered;       /* REFCOUNT: a block covers the cluster */
+    uint64_t value;     /* REFCOUNT */
+    struct moves moves; /* for REQUEST_MOVE */
 
     enum request_state state; /* from here on private to the guest storey */
     uint64_t done;            /* guest bytes */
@@ -104,10 +104,10 @@ struct request {
     struct waiter waiter;
     struct inflight_entry entry;
     enum request_state after_table, after_flush;
-    bool flushing;            /* `round` is under way */
-    bool flushed;             /* the flush that ends the request has been done */
+    bool flushing; /* `round` is under way */
+    bool flushed;  /* the flush that ends the request has been done */
     struct flush_round round;
-    uint8_t note[8];          /* the header field that says: corrupt */
+    uint8_t note[8]; /* the header field that says: corrupt */
 };
 
 /* Makes the request ready to advance. */
@@ -122,5 +122,11 @@ void request_moved(struct request *request, int result);
 
 /* Does it all in the caller's thread. Returns request->error.code. */
 int request_run(struct request *request);
+
+/* The same, with a failure's sentence in `error` (which stays as it was otherwise). Returns its code or 0. */
+int request_run_into(struct request *request, struct error *error);
+
+/* Runs a flush request in the caller's thread. */
+int request_flush(struct image *image, struct error *error);
 
 #endif

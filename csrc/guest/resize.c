@@ -63,11 +63,7 @@ enum plan plan_resize(struct request *request) {
     const uint64_t size = request->guest_offset, entries = geometry_l1_entries(&image->geometry, size);
     const uint64_t count = geometry_clusters_for(&image->geometry, entries * 8);
     if (image->size == size) return PLAN_DONE;
-    if (size > geometry_size_max(&image->geometry)) {
-        error_set(&request->error, -EFBIG, "size %llu is more than the %llu bytes that clusters of %u bytes can map (the L1 table is capped at 32 MiB)",
-                  (unsigned long long) size, (unsigned long long) geometry_size_max(&image->geometry), image->geometry.cluster_size);
-        return PLAN_FAILED;
-    }
+    if (geometry_check_size(&image->geometry, size, &request->error) < 0) return PLAN_FAILED;
     if (entries <= image->map.l1_entries) {
         set_size(image, size);
         return PLAN_DONE;

@@ -41,3 +41,13 @@ int request_run(struct request *request) {
         }
     }
 }
+
+int request_run_into(struct request *request, struct error *error) {
+    return request_run(request) < 0 ? error_set(error, request->error.code, "%s", request->error.text) : 0;
+}
+
+int request_flush(struct image *image, struct error *error) {
+    struct request request;
+    request_start(&request, image, REQUEST_FLUSH, 0, 0, NULL);
+    return request_run_into(&request, error);
+}

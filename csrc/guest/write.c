@@ -12,7 +12,8 @@
 #include "guest/pieces.h"
 
 static enum plan refuse_overwrite(struct request *request, uint64_t guest_offset, uint64_t host_cluster, unsigned kinds) {
-    error_set(&request->error, ERROR_CORRUPT, "guest offset %llu is mapped to host offset %llu, which holds the %s: preventing an overwrite",
+    error_set(&request->error, ERROR_CORRUPT,
+              "guest offset %llu is mapped to host offset %llu, which holds the %s: preventing an overwrite",
               (unsigned long long) guest_offset, (unsigned long long) geometry_offset(&request->image->geometry, host_cluster),
               overlap_kind_name(kinds));
     return PLAN_FAILED;
@@ -82,7 +83,8 @@ static uint64_t count_clusters(const struct image *image, const struct slot *slo
     while (at < end) {
         const struct cluster cluster = map_get(&image->map, slot, at);
         if (keeps_cluster(&first) ? !keeps_cluster(&cluster) || cluster.host_offset != first.host_offset + (at - start)
-                                  : !needs_cluster(&cluster)) break;
+                                  : !needs_cluster(&cluster))
+            break;
         at += cluster_size;
     }
     return (at - start) / cluster_size;
@@ -193,8 +195,7 @@ enum plan plan_write(struct request *request, uint64_t guest_offset, uint64_t le
 int drop_cluster(struct image *image, const struct cluster *cluster, uint64_t dropped_at) {
     switch (cluster->type) {
         case CLUSTER_NORMAL:
-        case CLUSTER_ZERO_ALLOC:
-            return alloc_drop(&image->alloc, geometry_cluster(&image->geometry, cluster->host_offset), 1, dropped_at);
+        case CLUSTER_ZERO_ALLOC: return alloc_drop(&image->alloc, geometry_cluster(&image->geometry, cluster->host_offset), 1, dropped_at);
         case CLUSTER_COMPRESSED: {
             const uint64_t first = geometry_cluster(&image->geometry, cluster->host_offset);
             const uint64_t last = geometry_cluster(&image->geometry, cluster->host_offset + cluster->byte_length - 1);

@@ -29,10 +29,8 @@ static uint64_t total_clusters(const struct layout *layout) { return 1 + layout-
 static int plan_layout(const struct create_options *options, struct layout *layout, struct error *error) {
     struct geometry *geometry = &layout->geometry;
     geometry_set(geometry, options->version, options->cluster_bits, options->refcount_order, false);
-    if (options->size > geometry_size_max(geometry)) {
-        return error_set(error, -EFBIG, "size %llu is more than the %llu bytes that clusters of %u bytes can map (the L1 table is capped at 32 MiB)",
-                         (unsigned long long) options->size, (unsigned long long) geometry_size_max(geometry), geometry->cluster_size);
-    }
+    const int result = geometry_check_size(geometry, options->size, error);
+    if (result < 0) return result;
     layout->l1_entries = geometry_l1_entries(geometry, options->size);
     layout->l1 = geometry_clusters_for(geometry, layout->l1_entries * 8);
     layout->table = layout->blocks = 1;
@@ -52,20 +50,22 @@ static int set_backing(struct header *header, const struct create_options *optio
     header->backing_file = memory_text(options->backing_file, strlen(options->backing_file));
     if (header->backing_file == NULL) return -ENOMEM;
     if (options->backing_format == NULL) return 0;
-    return header_set_extension(header, FORMAT_EXTENSION_BACKING_FORMAT, options->backing_format, (uint32_t) strlen(options->backing_format));
+    return header_set_extension(header, FORMAT_EXTENSION_BACKING_FORMAT, options->backing_format,
+                                (uint32_t) strlen(options->backing_format));
 }
 
 static int fill_header(struct header *header, const struct create_options *options, const struct layout *layout) {
-    *header = (struct header){.version = options->version,
-                              .cluster_bits = options->cluster_bits,
-                              .size = options->size,
-                              .l1_size = (uint32_t) layout->l1_entries,
-                              .l1_table_offset = layout->l1 == 0 ? 0 : geometry_offset(&layout->geometry, 1 + layout->table + layout->blocks),
-                              .refcount_table_offset = geometry_offset(&layout->geometry, 1),
-                              .refcount_table_clusters = (uint32_t) layout->table,
-                              .refcount_order = options->refcount_order,
-                              .header_length = options->version < 3 ? FORMAT_HEADER_V2_LENGTH : FORMAT_HEADER_LENGTH,
-                              .compatible_features = options->lazy_refcounts ? FORMAT_COMPATIBLE_LAZY_REFCOUNTS : 0};
+    *header =
+        (struct header){.version = options->version,
+                        .cluster_bits = options->cluster_bits,
+                        .size = options->size,
+                        .l1_size = (uint32_t) layout->l1_entries,
+                        .l1_table_offset = layout->l1 == 0 ? 0 : geometry_offset(&layout->geometry, 1 + layout->table + layout->blocks),
+                        .refcount_table_offset = geometry_offset(&layout->geometry, 1),
+                        .refcount_table_clusters = (uint32_t) layout->table,
+                        .refcount_order = options->refcount_order,
+                        .header_length = options->version < 3 ? FORMAT_HEADER_V2_LENGTH : FORMAT_HEADER_LENGTH,
+                        .compatible_features = options->lazy_refcounts ? FORMAT_COMPATIBLE_LAZY_REFCOUNTS : 0};
     const int result = set_backing(header, options);
     return result < 0 || options->version < 3 ? result : header_add_feature_names(header);
 }
@@ -117,13 +117,6 @@ static int write_image(struct file *file, const struct layout *layout, const uin
 
 /* ---- preallocation ---- */
 
-static int run_request(struct image *image, enum request_kind kind, struct error *error) {
-    struct request request;
-    request_start(&request, image, kind, 0, kind == REQUEST_FLUSH ? 0 : image->size, NULL);
-    request_run(&request);
-    return request.error.code < 0 ? error_set(error, request.error.code, "%s", request.error.text) : 0;
-}
-
 static int fill_range(struct file *file, enum preallocation mode, uint64_t offset, uint64_t length, struct error *error) {
     if (mode == PREALLOCATION_METADATA || length == 0) return 0;
     if (mode == PREALLOCATION_FALLOC) return file_allocate(file, offset, length, error);
@@ -142,7 +135,7 @@ static int fill_clusters(struct image *image, enum preallocation mode, struct er
     for (uint64_t at = 0; at < image->size;) {
         struct request request;
         request_start(&request, image, REQUEST_LOOKUP, at, image->size - at, NULL);
-        int result = request_run(&request) < 0 ? error_set(error, request.error.code, "%s", request.error.text) : 0;
+        int result = request_run_into(&request, error);
         if (result == 0) result = fill_range(image->file, mode, request.run.host_offset, request.run.length, error);
         if (result < 0) return result;
         at += request.run.length;
@@ -158,8 +151,10 @@ static int preallocate_qcow2(struct file *file, const struct create_options *opt
     open_options.open_backing = false;
     int result = image_open(file, &open_options, &image, error);
     if (result < 0) return result;
-    result = run_request(image, REQUEST_ALLOCATE, error);
-    if (result == 0) result = run_request(image, REQUEST_FLUSH, error);
+    struct request allocate;
+    request_start(&allocate, image, REQUEST_ALLOCATE, 0, image->size, NULL);
+    result = request_run_into(&allocate, error);
+    if (result == 0) result = request_flush(image, error);
     if (result == 0 && options->preallocation != PREALLOCATION_METADATA) result = fill_clusters(image, options->preallocation, error);
     struct error close_error = {.code = 0};
     const int closed = image_close(image, &close_error);
@@ -173,16 +168,20 @@ static int check_options(const struct create_options *options, struct error *err
         return error_set(error, -EINVAL, "preallocation and backing_file cannot be used together");
     }
     if (options->backing_file != NULL && strlen(options->backing_file) > FORMAT_BACKING_NAME_MAX) {
-        return error_set(error, -EINVAL, "backing_file is %zu bytes long; at most %u are allowed", strlen(options->backing_file), FORMAT_BACKING_NAME_MAX);
+        return error_set(error, -EINVAL, "backing_file is %zu bytes long; at most %u are allowed", strlen(options->backing_file),
+                         FORMAT_BACKING_NAME_MAX);
     }
     return 0;
 }
 
 static int create_raw(struct file *file, const struct create_options *options, struct error *error) {
-    if (options->preallocation == PREALLOCATION_METADATA) return error_set(error, -EINVAL, "preallocation 'metadata' makes no sense for a raw image");
+    if (options->preallocation == PREALLOCATION_METADATA)
+        return error_set(error, -EINVAL, "preallocation 'metadata' makes no sense for a raw image");
     int result = file_truncate(file, 0, error);
     if (result == 0) result = file_truncate(file, options->size, error);
-    return result < 0 ? result : fill_range(file, options->preallocation == PREALLOCATION_OFF ? PREALLOCATION_METADATA : options->preallocation, 0, options->size, error);
+    return result < 0 ? result
+                      : fill_range(file, options->preallocation == PREALLOCATION_OFF ? PREALLOCATION_METADATA : options->preallocation, 0,
+                                   options->size, error);
 }
 
 /* Virtual sizes are whole sectors. */
@@ -212,7 +211,8 @@ static int size_from_backing(const char *path, struct create_options *options, s
     struct image_options open_options = image_options_default();
     struct image *backing = NULL;
     open_options.read_only = true;
-    if (options->backing_format != NULL) open_options.format = strcmp(options->backing_format, "raw") == 0 ? IMAGE_OPEN_RAW : IMAGE_OPEN_QCOW2;
+    if (options->backing_format != NULL)
+        open_options.format = strcmp(options->backing_format, "raw") == 0 ? IMAGE_OPEN_RAW : IMAGE_OPEN_QCOW2;
     char *backing_file = backing_path(path, options->backing_file);
     if (backing_file == NULL) return error_set(error, -ENOMEM, "no memory to open the backing file");
     const int result = image_open_path(backing_file, &open_options, &backing, error);
@@ -244,7 +244,8 @@ int image_create_path(const char *path, const struct create_options *options, st
     if (result == 0) result = rehearse(&filled, error);
     if (result < 0) return result;
     const bool was_there = stat(path, &before) == 0;
-    const unsigned flags = FILE_POSIX_WRITE | FILE_POSIX_CREATE | (options->direct ? FILE_POSIX_DIRECT : 0) | (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
+    const unsigned flags =
+        FILE_POSIX_WRITE | FILE_POSIX_CREATE | (options->direct ? FILE_POSIX_DIRECT : 0) | (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
     result = file_posix_open(path, flags, &file, error);
     if (result == 0) result = file_lock(file, FILE_USE_WRITE, error);
     const bool ours = result == 0 && !was_there;

@@ -11,8 +11,8 @@
 
 #define ENTRY_FIXED 40u
 #define PIECE_ENTRIES 4096u
-#define EXTRA_MAX 1024u                      /* bytes of extra data, as the reference caps it */
-#define TABLE_MAX (UINT64_C(64) << 20)       /* bytes of the whole table, likewise */
+#define EXTRA_MAX 1024u                /* bytes of extra data, as the reference caps it */
+#define TABLE_MAX (UINT64_C(64) << 20) /* bytes of the whole table, likewise */
 
 struct snapshot_place { /* where one snapshot's L1 table lies, and where the next entry begins */
     uint64_t l1_offset, l1_entries, next_offset;
@@ -22,23 +22,25 @@ static int read_entry(struct image *image, uint32_t index, uint64_t offset, uint
                       struct error *error) {
     uint8_t bytes[ENTRY_FIXED];
     if (!within_u64(offset, ENTRY_FIXED, file_length)) {
-        return error_set(error, ERROR_CORRUPT, "snapshot table entry %u at offset %llu lies outside the file", index, (unsigned long long) offset);
+        return error_set(error, ERROR_CORRUPT, "snapshot table entry %u at offset %llu lies outside the file", index,
+                         (unsigned long long) offset);
     }
     const int result = file_read(image->file, offset, bytes, ENTRY_FIXED, error);
     if (result < 0) return result;
     const uint64_t variable = (uint64_t) load_be32(bytes + 36) + load_be16(bytes + 12) + load_be16(bytes + 14);
     if (load_be32(bytes + 36) > EXTRA_MAX || offset - image->header.snapshots_offset > TABLE_MAX) {
-        return error_set(error, ERROR_CORRUPT, "snapshot table entry %u at offset %llu: %u bytes of extra data, or a table over 64 MiB", index,
-                         (unsigned long long) offset, load_be32(bytes + 36));
+        return error_set(error, ERROR_CORRUPT, "snapshot table entry %u at offset %llu: %u bytes of extra data, or a table over 64 MiB",
+                         index, (unsigned long long) offset, load_be32(bytes + 36));
     }
     place->l1_offset = load_be64(bytes);
     place->l1_entries = load_be32(bytes + 8);
     place->next_offset = round_up_u64(offset + ENTRY_FIXED + variable, 8);
     if (place->l1_entries * 8 > FORMAT_L1_BYTES_MAX || !within_u64(place->l1_offset, place->l1_entries * 8, file_length) ||
         geometry_in_cluster(&image->geometry, place->l1_offset) != 0) {
-        return error_set(error, ERROR_CORRUPT,
-                         "snapshot table entry %u at offset %llu: L1 table of %llu entries at offset %llu is not aligned or lies outside the file",
-                         index, (unsigned long long) offset, (unsigned long long) place->l1_entries, (unsigned long long) place->l1_offset);
+        return error_set(
+            error, ERROR_CORRUPT,
+            "snapshot table entry %u at offset %llu: L1 table of %llu entries at offset %llu is not aligned or lies outside the file",
+            index, (unsigned long long) offset, (unsigned long long) place->l1_entries, (unsigned long long) place->l1_offset);
     }
     return 0;
 }

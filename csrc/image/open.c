@@ -22,8 +22,9 @@
 struct image_options image_options_default(void) {
     return (struct image_options){.open_backing = true,
                                   .cow = IMAGE_COW_SKIP,
-                                  .overlap_check = OVERLAP_MAIN_HEADER | OVERLAP_ACTIVE_L1 | OVERLAP_REFCOUNT_TABLE | OVERLAP_SNAPSHOT_TABLE |
-                                                   OVERLAP_BITMAP_DIRECTORY | OVERLAP_ACTIVE_L2 | OVERLAP_REFCOUNT_BLOCK | OVERLAP_INACTIVE_L1,
+                                  .overlap_check = OVERLAP_MAIN_HEADER | OVERLAP_ACTIVE_L1 | OVERLAP_REFCOUNT_TABLE |
+                                                   OVERLAP_SNAPSHOT_TABLE | OVERLAP_BITMAP_DIRECTORY | OVERLAP_ACTIVE_L2 |
+                                                   OVERLAP_REFCOUNT_BLOCK | OVERLAP_INACTIVE_L1,
                                   .cache_clean_interval = 600};
 }
 
@@ -50,7 +51,8 @@ static int read_header(struct image *image, uint64_t file_length, struct error *
 static int refuse_unsupported(const struct image *image, struct error *error) {
     const struct header *header = &image->header;
     if (header->crypt_method != 0) {
-        return error_set(error, -ENOTSUP, "crypt_method at offset 32 is %u: encrypted images are not supported by this version", header->crypt_method);
+        return error_set(error, -ENOTSUP, "crypt_method at offset 32 is %u: encrypted images are not supported by this version",
+                         header->crypt_method);
     }
     if ((header->incompatible_features & FORMAT_INCOMPATIBLE_DATA_FILE) != 0) {
         return error_set(error, -ENOTSUP, "incompatible feature bit 2: external data files are not supported by this version");
@@ -63,7 +65,8 @@ static int refuse_unsupported(const struct image *image, struct error *error) {
         return error_set(error, ERROR_CORRUPT, "the image is marked corrupt (incompatible feature bit 1): it opens for reading only");
     }
     if ((header->incompatible_features & FORMAT_INCOMPATIBLE_DIRTY) != 0) {
-        return error_set(error, ERROR_CORRUPT, "the image is marked dirty (incompatible feature bit 0): its refcounts must be rebuilt before writing");
+        return error_set(error, ERROR_CORRUPT,
+                         "the image is marked dirty (incompatible feature bit 0): its refcounts must be rebuilt before writing");
     }
     return 0;
 }
@@ -256,10 +259,9 @@ int image_open_level(struct file *file, const struct image_options *options, str
 static int flush_all(struct image *image, struct error *error) {
     unsigned idle = 0;
     while (flush_needed(&image->flush) && idle < IDLE_ROUNDS) {
-        struct request request;
         const uint64_t waiting = image->alloc.released_clusters;
-        request_start(&request, image, REQUEST_FLUSH, 0, 0, NULL);
-        if (request_run(&request) < 0) return error_set(error, request.error.code, "%s", request.error.text);
+        const int result = request_flush(image, error);
+        if (result < 0) return result;
         idle = image->alloc.released_clusters < waiting ? 0 : idle + 1;
     }
     return 0;

@@ -10,12 +10,16 @@
 
 #include "guest/request.h"
 
-enum image_open_format { IMAGE_OPEN_PROBE, IMAGE_OPEN_RAW, IMAGE_OPEN_QCOW2 };
+enum image_open_format {
+    IMAGE_OPEN_PROBE,
+    IMAGE_OPEN_RAW,
+    IMAGE_OPEN_QCOW2
+};
 
 struct image_options {
     enum image_open_format format;
     bool read_only, write_through;
-    bool direct, no_sync;          /* how the files are opened: O_DIRECT; cache=unsafe */
+    bool direct, no_sync; /* how the files are opened: O_DIRECT; cache=unsafe */
     bool discard_ignored, detect_zeroes, detected_unmap;
     bool open_backing, force_share;
     enum image_cow cow;

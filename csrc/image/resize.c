@@ -13,8 +13,7 @@ static int run(struct image *image, enum request_kind kind, uint64_t offset, uin
     struct request request;
     request_start(&request, image, kind, offset, length, NULL);
     request.unmap_all = kind == REQUEST_DISCARD;
-    request_run(&request);
-    return request.error.code < 0 ? error_set(error, request.error.code, "%s", request.error.text) : 0;
+    return request_run_into(&request, error);
 }
 
 /* The rest of the last cluster may hold bytes from before, and a longer backing file would show through. */
@@ -64,5 +63,5 @@ int image_resize(struct image *image, uint64_t size, struct error *error) {
         if (result < 0) take_back(image, old_size);
     }
     if (result == 0) publish(image);
-    return result == 0 ? run(image, REQUEST_FLUSH, 0, 0, error) : result;
+    return result == 0 ? request_flush(image, error) : result;
 }

@@ -16,7 +16,9 @@
 #define TYPE_NAME "qcow2.Buffer"
 #define LENGTH_MAX (UINT64_C(1) << 40)
 
-struct lua_buffer *lua_buffer_check(lua_State *L, int index) { return luaL_checkudata(L, index, TYPE_NAME); }
+struct lua_buffer *lua_buffer_check(lua_State *L, int index) {
+    return luaL_checkudata(L, index, TYPE_NAME);
+}
 
 const uint8_t *lua_buffer_bytes(lua_State *L, int index, uint64_t *length) {
     const struct lua_buffer *buffer = luaL_testudata(L, index, TYPE_NAME);

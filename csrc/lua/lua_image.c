@@ -172,11 +172,17 @@ static int image_is_open(lua_State *L) {
 }
 
 void lua_image_register(lua_State *L) {
-    static const luaL_Reg methods[] = {{"close", image_close_method}, {"read", image_read},
-                                       {"read_into", image_read_into}, {"write", image_write},
-                                       {"write_zeroes", image_write_zeroes}, {"discard", image_discard},
-                                       {"flush", image_flush},         {"size", image_size},
-                                       {"is_open", image_is_open},     {"resize", image_resize_method}, {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"close", image_close_method},
+                                       {"read", image_read},
+                                       {"read_into", image_read_into},
+                                       {"write", image_write},
+                                       {"write_zeroes", image_write_zeroes},
+                                       {"discard", image_discard},
+                                       {"flush", image_flush},
+                                       {"size", image_size},
+                                       {"is_open", image_is_open},
+                                       {"resize", image_resize_method},
+                                       {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", image_close_method}, {"__close", image_close_method}, {NULL, NULL}};
     luaL_newmetatable(L, LUA_IMAGE_TYPE);
     luaL_setfuncs(L, meta, 0);

@@ -101,7 +101,8 @@ static void push_run(lua_State *L, const struct run *run) {
     set_integer(L, "guest_offset", run->guest_offset);
     set_integer(L, "length", run->length);
     set_boolean(L, "copied", run->copied);
-    if (run->type == CLUSTER_NORMAL || run->type == CLUSTER_ZERO_ALLOC || run->type == CLUSTER_COMPRESSED) set_integer(L, "host_offset", run->host_offset);
+    if (run->type == CLUSTER_NORMAL || run->type == CLUSTER_ZERO_ALLOC || run->type == CLUSTER_COMPRESSED)
+        set_integer(L, "host_offset", run->host_offset);
     if (run->type == CLUSTER_COMPRESSED) set_integer(L, "compressed_length", run->compressed_length);
 }
 
@@ -197,8 +198,12 @@ static int image_stats_method(lua_State *L) {
 }
 
 void lua_inspect_methods(lua_State *L) {
-    static const luaL_Reg methods[] = {{"read_header", image_header}, {"l1_entries", image_l1}, {"lookup", image_lookup},
-                                       {"refcount", image_refcount},  {"facts", image_facts},   {"stats", image_stats_method},
+    static const luaL_Reg methods[] = {{"read_header", image_header},
+                                       {"l1_entries", image_l1},
+                                       {"lookup", image_lookup},
+                                       {"refcount", image_refcount},
+                                       {"facts", image_facts},
+                                       {"stats", image_stats_method},
                                        {NULL, NULL}};
     luaL_setfuncs(L, methods, 0);
 }

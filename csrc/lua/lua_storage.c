@@ -259,10 +259,12 @@ void lua_storage_push_stats(lua_State *L, const struct file *file) {
     const struct {
         const char *name;
         uint64_t value;
-    } fields[] = {{"reads", stats.reads},       {"read_bytes", stats.read_bytes},     {"writes", stats.writes},
-                  {"written_bytes", stats.written_bytes}, {"zeroes", stats.zeroes},   {"zeroed_bytes", stats.zeroed_bytes},
-                  {"discards", stats.discards}, {"discarded_bytes", stats.discarded_bytes}, {"allocates", stats.allocates},
-                  {"truncates", stats.truncates}, {"syncs", stats.syncs}};
+    } fields[] = {{"reads", stats.reads},         {"read_bytes", stats.read_bytes},
+                  {"writes", stats.writes},       {"written_bytes", stats.written_bytes},
+                  {"zeroes", stats.zeroes},       {"zeroed_bytes", stats.zeroed_bytes},
+                  {"discards", stats.discards},   {"discarded_bytes", stats.discarded_bytes},
+                  {"allocates", stats.allocates}, {"truncates", stats.truncates},
+                  {"syncs", stats.syncs}};
     lua_createtable(L, 0, sizeof fields / sizeof *fields);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         lua_pushinteger(L, (lua_Integer) fields[i].value);
@@ -276,10 +278,10 @@ static int storage_stats(lua_State *L) {
 }
 
 void lua_storage_register(lua_State *L) {
-    static const luaL_Reg methods[] = {{"close", storage_close},   {"length", storage_length}, {"read", storage_read},
-                                       {"write", storage_write},   {"truncate", storage_truncate}, {"sync", storage_sync},
-                                       {"save", storage_save},     {"fail", storage_fail},     {"fault_counts", storage_fault_counts},
-                                       {"crash", storage_crash},   {"stats", storage_stats},   {NULL, NULL}};
+    static const luaL_Reg methods[] = {{"close", storage_close}, {"length", storage_length},     {"read", storage_read},
+                                       {"write", storage_write}, {"truncate", storage_truncate}, {"sync", storage_sync},
+                                       {"save", storage_save},   {"fail", storage_fail},         {"fault_counts", storage_fault_counts},
+                                       {"crash", storage_crash}, {"stats", storage_stats},       {NULL, NULL}};
     static const luaL_Reg meta[] = {{"__gc", storage_close}, {"__close", storage_close}, {"__tostring", storage_tostring}, {NULL, NULL}};
     luaL_newmetatable(L, TYPE_NAME);
     luaL_setfuncs(L, meta, 0);

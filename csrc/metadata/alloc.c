@@ -154,8 +154,7 @@ int alloc_drop(struct alloc *alloc, uint64_t host_cluster, uint64_t count, uint6
         last->count += count;
         return 0;
     }
-    alloc->released[alloc->released_count++] =
-        (struct released){.host_cluster = host_cluster, .count = count, .dropped_at = dropped_at};
+    alloc->released[alloc->released_count++] = (struct released){.host_cluster = host_cluster, .count = count, .dropped_at = dropped_at};
     return 0;
 }
 

@@ -23,16 +23,16 @@ struct alloc {
     const struct geometry *geometry;
     struct refcount *refcount;
     struct file *file;
-    struct cache *l2_tables;      /* forgets tables whose cluster becomes free */
-    uint64_t hint;                /* host cluster: none below it is free */
+    struct cache *l2_tables;          /* forgets tables whose cluster becomes free */
+    uint64_t hint;                    /* host cluster: none below it is free */
     uint64_t exact_from, exact_count; /* host cluster: no run of exact_count free clusters begins in [hint, exact_from) */
-    uint64_t fresh_from;          /* host cluster: from here on nothing was ever written, so it reads as zeroes */
-    uint64_t end;                 /* host cluster: nothing in use lies at or after it */
-    uint64_t file_length;         /* bytes, with what was grown ahead */
-    uint64_t length_at_open;      /* bytes */
-    bool growing;                 /* somebody is making the file longer */
-    bool covering;                /* somebody is adding refcount blocks */
-    bool give_back;               /* discard the space of clusters that become free */
+    uint64_t fresh_from;              /* host cluster: from here on nothing was ever written, so it reads as zeroes */
+    uint64_t end;                     /* host cluster: nothing in use lies at or after it */
+    uint64_t file_length;             /* bytes, with what was grown ahead */
+    uint64_t length_at_open;          /* bytes */
+    bool growing;                     /* somebody is making the file longer */
+    bool covering;                    /* somebody is adding refcount blocks */
+    bool give_back;                   /* discard the space of clusters that become free */
     struct waiters grown, covered;
     struct released *released;
     uint64_t released_count, released_capacity, released_clusters, released_after_flush;

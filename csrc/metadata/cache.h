@@ -32,14 +32,14 @@ struct slot {
     uint64_t host_offset;
     uint8_t *bytes; /* slot_size of them; NULL until the slot is first used */
     enum slot_state state;
-    bool writing;                    /* flush is writing a copy: pinned, and written again only afterwards */
-    bool just_read;                  /* the plan that asked for it has not come back yet: its return is no hit */
+    bool writing;   /* flush is writing a copy: pinned, and written again only afterwards */
+    bool just_read; /* the plan that asked for it has not come back yet: its return is no hit */
     uint32_t pins;
     uint32_t dirty_start, dirty_end; /* bytes within the slot */
     uint64_t last_used;              /* cache->clock at the last use */
     struct slot *next, *previous;    /* in the list of its state */
     struct slot *bucket_next;
-    struct waiters waiters;          /* for CLAIMED → CLEAN */
+    struct waiters waiters; /* for CLAIMED → CLEAN */
 };
 
 struct slot_list {
@@ -54,7 +54,7 @@ struct cache {
     struct slot_list empty, clean, dirty; /* clean: most recently used first */
     uint64_t clock;
     uint64_t hits, misses, evictions;
-    struct waiters room;                  /* those who found every slot claimed or pinned */
+    struct waiters room; /* those who found every slot claimed or pinned */
 };
 
 /* What a plan lacks before it can go on. */

@@ -16,9 +16,7 @@
 
 static uint64_t total_clusters(const struct cover *cover) { return cover->block_count + cover->table_clusters + cover->extra; }
 
-uint64_t cover_extra_cluster(const struct cover *cover) {
-    return cover->host_cluster + cover->block_count + cover->table_clusters;
-}
+uint64_t cover_extra_cluster(const struct cover *cover) { return cover->host_cluster + cover->block_count + cover->table_clusters; }
 
 /* With several blocks in a row, none of their entries may be in use: go behind the last entry that is. */
 static uint64_t index_after_last_block(const struct refcount *refcount) {
@@ -57,7 +55,8 @@ static int check_limits(const struct cover *cover, const struct alloc *alloc, st
                          (unsigned long long) cover->table_entries * 8, (unsigned long long) FORMAT_REFCOUNT_TABLE_BYTES_MAX);
     }
     if (host_end > UINT64_C(1) << FORMAT_HOST_OFFSET_BITS) {
-        return error_set(error, -EFBIG, "the image file would grow past 2^%u bytes, the most that an L2 entry can name", FORMAT_HOST_OFFSET_BITS);
+        return error_set(error, -EFBIG, "the image file would grow past 2^%u bytes, the most that an L2 entry can name",
+                         FORMAT_HOST_OFFSET_BITS);
     }
     return 0;
 }
@@ -105,18 +104,19 @@ static void fill_moves(const struct cover *cover, struct alloc *alloc, struct mo
     moves_add_bytes(moves, MOVE_WRITE, alloc->file, start, cover->block_bytes, cover->block_length)->after = true;
     if (cover->table_clusters > 0) {
         moves_add_bytes(moves, MOVE_WRITE, alloc->file, blocks_end, cover->table_bytes,
-                        geometry_offset(alloc->geometry, cover->table_clusters))->after = true;
+                        geometry_offset(alloc->geometry, cover->table_clusters))
+            ->after = true;
     }
 }
 
-int cover_plan(struct cover *cover, struct alloc *alloc, uint64_t host_cluster, uint64_t extra, struct moves *moves,
-               struct error *error) {
+int cover_plan(struct cover *cover, struct alloc *alloc, uint64_t host_cluster, uint64_t extra, struct moves *moves, struct error *error) {
     *cover = (struct cover){.block_index = geometry_block_index(alloc->geometry, host_cluster), .extra = extra};
     measure(cover, alloc);
     cover->host_cluster = cover->block_index << alloc->geometry->block_bits;
     int result = check_limits(cover, alloc, error);
     if (result == 0) {
-        result = overlap_refuse_free(alloc->refcount->overlap, cover->host_cluster, total_clusters(cover), alloc->geometry->cluster_bits, error);
+        result =
+            overlap_refuse_free(alloc->refcount->overlap, cover->host_cluster, total_clusters(cover), alloc->geometry->cluster_bits, error);
     }
     if (result < 0) return result;
     result = make_blocks(cover, alloc);

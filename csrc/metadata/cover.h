@@ -18,16 +18,15 @@ struct cover {
     uint64_t host_cluster;             /* where the stretch begins: blocks, then table, then extra */
     uint64_t table_clusters;           /* 0: the table has room */
     uint64_t table_entries;
-    uint64_t extra;                    /* clusters for the caller, after blocks and table */
-    uint8_t *block_bytes;              /* the part of the blocks that is not zero */
+    uint64_t extra;       /* clusters for the caller, after blocks and table */
+    uint8_t *block_bytes; /* the part of the blocks that is not zero */
     uint64_t block_length;
-    uint8_t *table_bytes;              /* the whole new table, as on disk */
+    uint8_t *table_bytes; /* the whole new table, as on disk */
 };
 
 /* Plans to cover the stretch that holds `host_cluster`, with `extra` clusters taken in it, and fills the moves that write it.
  * Sets alloc->covering. On failure nothing is held. */
-int cover_plan(struct cover *cover, struct alloc *alloc, uint64_t host_cluster, uint64_t extra, struct moves *moves,
-               struct error *error);
+int cover_plan(struct cover *cover, struct alloc *alloc, uint64_t host_cluster, uint64_t extra, struct moves *moves, struct error *error);
 
 /* The moves ended: puts blocks and table in place (or leaves all as it was, when `result` says that they failed) and wakes those who wait.
  * `dropped_at` is for the old table's clusters. Returns result, or -ENOMEM. */

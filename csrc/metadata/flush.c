@@ -27,8 +27,7 @@
 
 void flush_init(struct flush *flush, struct refcount *refcount, struct alloc *alloc, struct map *map, struct file *file,
                 const struct header_pointers *on_disk) {
-    *flush = (struct flush){
-        .refcount = refcount, .alloc = alloc, .map = map, .file = file, .on_disk = *on_disk, .size = on_disk->size};
+    *flush = (struct flush){.refcount = refcount, .alloc = alloc, .map = map, .file = file, .on_disk = *on_disk, .size = on_disk->size};
 }
 
 /* ---- what is dirty ---- */
@@ -42,13 +41,13 @@ static bool l1_pointer_moved(const struct flush *flush) {
            flush->on_disk.size != flush->size;
 }
 
-static bool refcount_table_dirty(const struct flush *flush) { return flush->refcount->dirty_start != flush->refcount->dirty_end; }
+static bool refcount_table_dirty(const struct flush *flush) { return !range_empty(&flush->refcount->dirty); }
 
-static bool l1_dirty(const struct flush *flush) { return flush->map->dirty_start != flush->map->dirty_end; }
+static bool l1_dirty(const struct flush *flush) { return !range_empty(&flush->map->dirty); }
 
 static bool anything_dirty(const struct flush *flush) {
-    return flush->refcount->blocks.dirty_count > 0 || flush->map->l2.dirty_count > 0 || refcount_table_dirty(flush) ||
-           l1_dirty(flush) || refcount_pointer_moved(flush) || l1_pointer_moved(flush);
+    return flush->refcount->blocks.dirty_count > 0 || flush->map->l2.dirty_count > 0 || refcount_table_dirty(flush) || l1_dirty(flush) ||
+           refcount_pointer_moved(flush) || l1_pointer_moved(flush);
 }
 
 bool flush_needed(const struct flush *flush) {
@@ -75,12 +74,11 @@ static void list_slots(const struct flush *flush, struct flush_round *round, str
     }
 }
 
-/* Table entries [start, end), widened to whole write units as far as the table goes. */
-static void list_table(const struct flush *flush, struct flush_round *round, enum flush_rank rank, uint64_t table_offset,
-                       uint64_t entries, uint64_t start, uint64_t end) {
+/* The dirty entries of a table, widened to whole write units as far as the table goes. */
+static void list_table(const struct flush *flush, struct flush_round *round, enum flush_rank rank, uint64_t table_offset, uint64_t entries,
+                       struct range dirty) {
     const uint64_t unit = unit_of(flush) / 8;
-    start = round_down_u64(start, unit);
-    end = min_u64(round_up_u64(end, unit), entries);
+    const uint64_t start = round_down_u64(dirty.start, unit), end = min_u64(round_up_u64(dirty.end, unit), entries);
     round->items[round->count++] = (struct flush_item){.rank = rank,
                                                        .host_offset = table_offset + 8 * start,
                                                        .start = (uint32_t) start,
@@ -98,11 +96,10 @@ static void list_all(const struct flush *flush, struct flush_round *round) {
     list_slots(flush, round, &refcount->blocks, FLUSH_BLOCKS);
     list_slots(flush, round, &map->l2, FLUSH_L2);
     if (refcount_table_dirty(flush)) {
-        list_table(flush, round, FLUSH_REFCOUNT_TABLE, refcount->table_offset, refcount->table_entries, refcount->dirty_start,
-                   refcount->dirty_end);
+        list_table(flush, round, FLUSH_REFCOUNT_TABLE, refcount->table_offset, refcount->table_entries, refcount->dirty);
     }
     if (refcount_pointer_moved(flush)) list_header(round, FLUSH_REFCOUNT_POINTER);
-    if (l1_dirty(flush)) list_table(flush, round, FLUSH_L1, map->l1_offset, map->l1_entries, map->dirty_start, map->dirty_end);
+    if (l1_dirty(flush)) list_table(flush, round, FLUSH_L1, map->l1_offset, map->l1_entries, map->dirty);
     if (l1_pointer_moved(flush)) list_header(round, FLUSH_L1_POINTER);
 }
 
@@ -172,8 +169,7 @@ int flush_begin(struct flush *flush, struct flush_round *round, struct error *er
         copy_item(flush, item);
         if (item->slot != NULL) cache_writing(item->cache, item->slot);
     }
-    flush->refcount->dirty_start = flush->refcount->dirty_end = 0;
-    flush->map->dirty_start = flush->map->dirty_end = 0;
+    flush->refcount->dirty = flush->map->dirty = (struct range){0, 0};
     flush->running = true;
     flush->rounds += round->count > 0 || flush->unsynced;
     return 0;
@@ -205,19 +201,12 @@ static void send_sync(struct flush *flush, struct flush_round *round, struct mov
     flush->unsynced = false; /* what is written from now on is after this sync */
 }
 
-static void widen(uint64_t *start, uint64_t *end, uint64_t more_start, uint64_t more_end) {
-    *start = *start == *end ? more_start : min_u64(*start, more_start);
-    *end = max_u64(*end, more_end);
-}
-
 /* The item was written, or could not be and is dirty again (F6). */
 static void settle(struct flush *flush, struct flush_item *item, bool succeeded) {
     item->written = succeeded;
     if (item->slot != NULL) cache_written(item->cache, item->slot, item->start, item->end, succeeded);
-    if (!succeeded && item->rank == FLUSH_REFCOUNT_TABLE) {
-        widen(&flush->refcount->dirty_start, &flush->refcount->dirty_end, item->start, item->end);
-    }
-    if (!succeeded && item->rank == FLUSH_L1) widen(&flush->map->dirty_start, &flush->map->dirty_end, item->start, item->end);
+    if (!succeeded && item->rank == FLUSH_REFCOUNT_TABLE) range_widen(&flush->refcount->dirty, item->start, item->end);
+    if (!succeeded && item->rank == FLUSH_L1) range_widen(&flush->map->dirty, item->start, item->end);
     if (!succeeded || item->slot != NULL) return;
     if (item->rank == FLUSH_REFCOUNT_POINTER || item->rank == FLUSH_L1_POINTER) {
         flush->on_disk.refcount_table_offset = load_be64(item->bytes + 24);

@@ -25,7 +25,15 @@ struct header_pointers { /* the header fields at bytes 24–59, which change whi
     uint32_t refcount_table_clusters;
 };
 
-enum flush_rank { FLUSH_BLOCKS, FLUSH_REFCOUNT_TABLE, FLUSH_REFCOUNT_POINTER, FLUSH_L2, FLUSH_L1, FLUSH_L1_POINTER, FLUSH_RANKS };
+enum flush_rank {
+    FLUSH_BLOCKS,
+    FLUSH_REFCOUNT_TABLE,
+    FLUSH_REFCOUNT_POINTER,
+    FLUSH_L2,
+    FLUSH_L1,
+    FLUSH_L1_POINTER,
+    FLUSH_RANKS
+};
 
 struct flush_item { /* one run of bytes to write */
     enum flush_rank rank;
@@ -44,12 +52,12 @@ struct flush {
     struct map *map;
     struct file *file;
     struct header_pointers on_disk;
-    uint64_t size;            /* virtual size in bytes that the header shall have */
+    uint64_t size; /* virtual size in bytes that the header shall have */
     bool running;
-    bool unsynced;            /* something was written since the last sync */
+    bool unsynced; /* something was written since the last sync */
     struct waiters finished;
-    bool frozen;              /* the image is corrupt: counts cannot be trusted, so nothing becomes free any more */
-    uint64_t rounds;          /* for stats: rounds that wrote or synced something */
+    bool frozen;     /* the image is corrupt: counts cannot be trusted, so nothing becomes free any more */
+    uint64_t rounds; /* for stats: rounds that wrote or synced something */
 };
 
 enum flush_step {
@@ -65,7 +73,13 @@ struct flush_round {
     uint64_t release_limit, release_next; /* entries of the released queue that this round makes durable */
     struct alloc_release release;
     struct want want;
-    enum { FLUSH_WRITING, FLUSH_SYNCING, FLUSH_RELEASING, FLUSH_READING, FLUSH_DISCARDING } phase;
+    enum {
+        FLUSH_WRITING,
+        FLUSH_SYNCING,
+        FLUSH_RELEASING,
+        FLUSH_READING,
+        FLUSH_DISCARDING
+    } phase;
     int result;
 };
 

@@ -2,7 +2,7 @@
  *
  * L1 and L2 tables. The L1 table was checked for place and size when it was opened; each entry is checked when it
  * is used, so damage in one does not stop reads through the others. Invariants: an L2 table is changed in place only
- * when its L1 entry has COPIED; dirty_start..dirty_end spans every L1 entry that differs from the disk.
+ * when its L1 entry has COPIED; `dirty` spans every L1 entry that differs from the disk.
  * Called by the guest storey and flush. Never takes or frees clusters, never does I/O.
  */
 #include "metadata/map.h"
@@ -27,12 +27,8 @@ static int note_tables(struct map *map) {
 
 int map_init(struct map *map, const struct geometry *geometry, struct overlap *overlap, uint64_t *l1, uint64_t l1_entries,
              uint64_t l1_offset, uint32_t entry_size, uint64_t cache_bytes) {
-    *map = (struct map){.geometry = geometry,
-                        .overlap = overlap,
-                        .l1 = l1,
-                        .l1_entries = l1_entries,
-                        .l1_offset = l1_offset,
-                        .host_end = UINT64_MAX};
+    *map = (struct map){
+        .geometry = geometry, .overlap = overlap, .l1 = l1, .l1_entries = l1_entries, .l1_offset = l1_offset, .host_end = UINT64_MAX};
     int result = cache_init(&map->l2, entry_size, cache_bytes / entry_size);
     if (result == 0) result = note_tables(map);
     if (result < 0) {
@@ -55,8 +51,8 @@ static int check_l1_entry(const struct map *map, uint64_t index, struct error *e
     const unsigned long long at = map->l1_offset + 8 * index;
     uint64_t cluster = 0;
     if ((entry & FORMAT_L1_RESERVED) != 0) {
-        return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: reserved bits are set (%#llx)", (unsigned long long) index, at,
-                         (unsigned long long) entry);
+        return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: reserved bits are set (%#llx)", (unsigned long long) index,
+                         at, (unsigned long long) entry);
     }
     if (geometry_in_cluster(map->geometry, table) != 0) {
         return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: L2 table offset %llu is not cluster-aligned",
@@ -68,8 +64,8 @@ static int check_l1_entry(const struct map *map, uint64_t index, struct error *e
     }
     const unsigned others = overlap_find(map->overlap, geometry_cluster(map->geometry, table), 1, &cluster) & ~TABLE_KINDS;
     if (others != 0) {
-        return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: at L2 table offset %llu lies the %s", (unsigned long long) index, at,
-                         (unsigned long long) table, overlap_kind_name(others));
+        return error_set(error, ERROR_CORRUPT, "L1 entry %llu at offset %llu: at L2 table offset %llu lies the %s",
+                         (unsigned long long) index, at, (unsigned long long) table, overlap_kind_name(others));
     }
     return 0;
 }
@@ -136,8 +132,7 @@ static void start_run(const struct map *map, const struct cluster *cluster, uint
                         .compressed_length = cluster->byte_length};
 }
 
-int map_run(const struct map *map, const struct slot *slot, uint64_t guest_offset, uint64_t length, struct run *run,
-            struct error *error) {
+int map_run(const struct map *map, const struct slot *slot, uint64_t guest_offset, uint64_t length, struct run *run, struct error *error) {
     const uint64_t limit = guest_offset + min_u64(length, map_left_in_slice(map, guest_offset));
     const struct cluster cluster = map_get(map, slot, guest_offset);
     if (cluster.type == CLUSTER_INVALID) return explain_invalid(map, slot, guest_offset, error);
@@ -152,9 +147,8 @@ int map_run(const struct map *map, const struct slot *slot, uint64_t guest_offse
 
 void map_run_without_table(const struct map *map, uint64_t guest_offset, uint64_t length, struct run *run) {
     const uint64_t span = geometry_l2_span(map->geometry);
-    *run = (struct run){.type = CLUSTER_UNALLOCATED,
-                        .guest_offset = guest_offset,
-                        .length = min_u64(length, span - (guest_offset & (span - 1)))};
+    *run = (struct run){
+        .type = CLUSTER_UNALLOCATED, .guest_offset = guest_offset, .length = min_u64(length, span - (guest_offset & (span - 1)))};
 }
 
 /* ---- tables ---- */
@@ -168,12 +162,7 @@ int map_put_table(struct map *map, uint64_t guest_offset, uint64_t table_offset)
     if (old != 0) overlap_remove(map->overlap, OVERLAP_ACTIVE_L2, geometry_cluster(map->geometry, old), 1);
     map->l1[index] = table_offset | FORMAT_ENTRY_COPIED;
     map->host_end = max_u64(map->host_end, table_offset + map->geometry->cluster_size);
-    if (map->dirty_start == map->dirty_end) {
-        map->dirty_start = index;
-        map->dirty_end = index + 1;
-    }
-    map->dirty_start = min_u64(map->dirty_start, index);
-    map->dirty_end = max_u64(map->dirty_end, index + 1);
+    range_widen(&map->dirty, index, index + 1);
     return 0;
 }
 
@@ -183,8 +172,7 @@ void map_replace_l1(struct map *map, uint64_t *l1, uint64_t l1_entries, uint64_t
     map->l1 = l1;
     map->l1_entries = l1_entries;
     map->l1_offset = l1_offset;
-    map->dirty_start = 0;
-    map->dirty_end = l1_entries;
+    map->dirty = (struct range){0, l1_entries};
 }
 
 uint64_t map_l1_clusters(const struct map *map) { return geometry_clusters_for(map->geometry, map->l1_entries * 8); }

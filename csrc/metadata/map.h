@@ -7,6 +7,7 @@
 #ifndef QCOW2_METADATA_MAP_H
 #define QCOW2_METADATA_MAP_H
 
+#include "base/ranges.h"
 #include "format/cluster.h"
 #include "metadata/cache.h"
 #include "metadata/overlap.h"
@@ -16,9 +17,9 @@ struct map {
     struct overlap *overlap;
     uint64_t *l1; /* L1 entries as on disk, host byte order */
     uint64_t l1_entries;
-    uint64_t l1_offset;              /* bytes; where the table lies (or will, once flush has written the header) */
-    uint64_t dirty_start, dirty_end; /* L1 entries newer than on disk; equal = none */
-    uint64_t host_end;               /* bytes: the file's length at open, and what was put behind it since; an L2 table that starts beyond is damage */
+    uint64_t l1_offset; /* bytes; where the table lies (or will, once flush has written the header) */
+    struct range dirty; /* L1 entries newer than on disk */
+    uint64_t host_end;  /* bytes: the file's length at open, and what was put behind it since; an L2 table that starts beyond is damage */
     struct cache l2;
 };
 
@@ -50,8 +51,7 @@ enum map_state map_slice(struct map *map, uint64_t guest_offset, struct slot **s
 bool map_table_is_ours(const struct map *map, uint64_t guest_offset);
 
 /* The longest run from guest_offset, at most `length` bytes, within the slice. An entry that contradicts the format: ERROR_CORRUPT. */
-int map_run(const struct map *map, const struct slot *slot, uint64_t guest_offset, uint64_t length, struct run *run,
-            struct error *error);
+int map_run(const struct map *map, const struct slot *slot, uint64_t guest_offset, uint64_t length, struct run *run, struct error *error);
 
 /* The run in a span without an L2 table: unallocated, to the table's end at most. */
 void map_run_without_table(const struct map *map, uint64_t guest_offset, uint64_t length, struct run *run);

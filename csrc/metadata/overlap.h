@@ -26,8 +26,8 @@ enum overlap_kind { /* bits, in the order that the option overlap_check uses */
 };
 
 struct overlap {
-    unsigned checked;  /* bits of overlap_kind that writes are checked against */
-    uint64_t *entries; /* host cluster << 16 | kinds; 0 = free place (a kept cluster always has kinds) */
+    unsigned checked;        /* bits of overlap_kind that writes are checked against */
+    uint64_t *entries;       /* host cluster << 16 | kinds; 0 = free place (a kept cluster always has kinds) */
     uint64_t capacity, used; /* places; used: taken, by clusters that are gone as well */
 };
 

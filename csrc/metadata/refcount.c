@@ -2,7 +2,7 @@
  *
  * The refcount structure: table → block → count. The table is checked when it is opened and lives in memory;
  * a block offset is checked again whenever it is used, because a table may be large and damage local.
- * Invariant: dirty_start..dirty_end spans every table entry that differs from the disk. Called by alloc, flush
+ * Invariant: `dirty` spans every table entry that differs from the disk. Called by alloc, flush
  * and check. Never takes or frees clusters.
  */
 #include "metadata/refcount.h"
@@ -31,8 +31,8 @@ static int note_blocks(struct refcount *refcount) {
                        refcount_table_clusters(refcount));
 }
 
-int refcount_init(struct refcount *refcount, const struct geometry *geometry, struct overlap *overlap, uint64_t *table,
-                  uint64_t entries, uint64_t table_offset, uint64_t cache_bytes) {
+int refcount_init(struct refcount *refcount, const struct geometry *geometry, struct overlap *overlap, uint64_t *table, uint64_t entries,
+                  uint64_t table_offset, uint64_t cache_bytes) {
     const uint32_t slice = (uint32_t) min_u64(geometry->cluster_size, SLICE_SIZE_MAX);
     *refcount = (struct refcount){.geometry = geometry,
                                   .overlap = overlap,
@@ -69,7 +69,8 @@ static bool block_is_sound(const struct refcount *refcount, uint64_t block_index
         return false;
     }
     uint64_t cluster = 0;
-    const unsigned others = overlap_find(refcount->overlap, geometry_cluster(refcount->geometry, block_offset), 1, &cluster) & ~(unsigned) OVERLAP_REFCOUNT_BLOCK;
+    const unsigned others = overlap_find(refcount->overlap, geometry_cluster(refcount->geometry, block_offset), 1, &cluster) &
+                            ~(unsigned) OVERLAP_REFCOUNT_BLOCK;
     if (others != 0) {
         error_set(error, ERROR_CORRUPT, "refcount table entry %llu at offset %llu: at refcount block offset %llu lies the %s",
                   (unsigned long long) block_index, (unsigned long long) (refcount->table_offset + 8 * block_index),
@@ -116,9 +117,7 @@ uint64_t refcount_next_free(const struct refcount *refcount, const struct slot *
     return host_cluster;
 }
 
-uint64_t refcount_reach(const struct refcount *refcount) {
-    return refcount->table_entries << refcount->geometry->block_bits;
-}
+uint64_t refcount_reach(const struct refcount *refcount) { return refcount->table_entries << refcount->geometry->block_bits; }
 
 int refcount_put_block(struct refcount *refcount, uint64_t block_index, uint64_t block_offset) {
     assert(block_index < refcount->table_entries && refcount->table[block_index] == 0 && block_offset != 0);
@@ -127,12 +126,7 @@ int refcount_put_block(struct refcount *refcount, uint64_t block_index, uint64_t
     if (result < 0) return result;
     refcount->table[block_index] = block_offset;
     refcount->host_end = max_u64(refcount->host_end, block_offset + refcount->geometry->cluster_size);
-    if (refcount->dirty_start == refcount->dirty_end) {
-        refcount->dirty_start = block_index;
-        refcount->dirty_end = block_index + 1;
-    }
-    refcount->dirty_start = min_u64(refcount->dirty_start, block_index);
-    refcount->dirty_end = max_u64(refcount->dirty_end, block_index + 1);
+    range_widen(&refcount->dirty, block_index, block_index + 1);
     return 0;
 }
 
@@ -143,7 +137,7 @@ void refcount_replace_table(struct refcount *refcount, uint64_t *table, uint64_t
     refcount->table = table;
     refcount->table_entries = entries;
     refcount->table_offset = table_offset;
-    refcount->dirty_start = refcount->dirty_end = 0;
+    refcount->dirty = (struct range){0, 0};
 }
 
 uint64_t refcount_table_clusters(const struct refcount *refcount) {

@@ -9,6 +9,7 @@
 #ifndef QCOW2_METADATA_REFCOUNT_H
 #define QCOW2_METADATA_REFCOUNT_H
 
+#include "base/ranges.h"
 #include "format/geometry.h"
 #include "metadata/cache.h"
 #include "metadata/overlap.h"
@@ -16,11 +17,11 @@
 struct refcount {
     const struct geometry *geometry;
     struct overlap *overlap;
-    uint64_t *table;             /* offsets of refcount blocks in bytes, host byte order; 0 = none */
+    uint64_t *table; /* offsets of refcount blocks in bytes, host byte order; 0 = none */
     uint64_t table_entries;
-    uint64_t table_offset;       /* where the table lies (or will, once flush has written the header) */
-    uint64_t dirty_start, dirty_end; /* table entries newer than on disk; equal = none */
-    uint64_t host_end;           /* bytes: the file's length at open, and what was put behind it since; blocks that start beyond are damage */
+    uint64_t table_offset; /* where the table lies (or will, once flush has written the header) */
+    struct range dirty;    /* table entries newer than on disk */
+    uint64_t host_end;     /* bytes: the file's length at open, and what was put behind it since; blocks that start beyond are damage */
     struct cache blocks;
 };
 
@@ -33,8 +34,8 @@ enum refcount_state {
 };
 
 /* Takes over `table` (memory_*; `entries` of them in host byte order), whose blocks it notes in `overlap`. On failure the caller keeps the table. */
-int refcount_init(struct refcount *refcount, const struct geometry *geometry, struct overlap *overlap, uint64_t *table,
-                  uint64_t entries, uint64_t table_offset, uint64_t cache_bytes);
+int refcount_init(struct refcount *refcount, const struct geometry *geometry, struct overlap *overlap, uint64_t *table, uint64_t entries,
+                  uint64_t table_offset, uint64_t cache_bytes);
 
 void refcount_destroy(struct refcount *refcount);
 

@@ -15,8 +15,7 @@
 #include "base/memory.h"
 #include "storage/vector.h"
 
-#define COUNT(file, counter, number) \
-    atomic_fetch_add_explicit(&(file)->counters.counter, (uint64_t) (number), memory_order_relaxed)
+#define COUNT(file, counter, number) atomic_fetch_add_explicit(&(file)->counters.counter, (uint64_t) (number), memory_order_relaxed)
 
 int file_init(struct file *file, const struct file_ops *ops, const char *name) {
     file->name = memory_text(name, strlen(name));
@@ -96,7 +95,7 @@ int file_writev(struct file *file, uint64_t offset, const struct iovec *vector, 
 }
 
 int file_read(struct file *file, uint64_t offset, void *bytes, uint64_t length, struct error *error) {
-    return file_readv(file, offset, &(struct iovec) {bytes, length}, 1, error);
+    return file_readv(file, offset, &(struct iovec){bytes, length}, 1, error);
 }
 
 int file_write(struct file *file, uint64_t offset, const void *bytes, uint64_t length, struct error *error) {
@@ -104,7 +103,7 @@ int file_write(struct file *file, uint64_t offset, const void *bytes, uint64_t l
         const void *given;
         void *base;
     } view = {.given = bytes}; /* iovec has no const; writev never stores through it */
-    return file_writev(file, offset, &(struct iovec) {view.base, length}, 1, error);
+    return file_writev(file, offset, &(struct iovec){view.base, length}, 1, error);
 }
 
 int file_zero(struct file *file, uint64_t offset, uint64_t length, unsigned mode, struct error *error) {
@@ -152,7 +151,7 @@ int file_lock(struct file *file, enum file_use use, struct error *error) {
 
 struct file_stats file_stats_of(const struct file *file) {
 #define LOAD(counter) .counter = atomic_load_explicit(&file->counters.counter, memory_order_relaxed)
-    return (struct file_stats) {
+    return (struct file_stats){
         LOAD(reads),    LOAD(read_bytes),      LOAD(writes),    LOAD(written_bytes), LOAD(zeroes), LOAD(zeroed_bytes),
         LOAD(discards), LOAD(discarded_bytes), LOAD(allocates), LOAD(truncates),     LOAD(syncs),
     };

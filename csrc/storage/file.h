@@ -25,11 +25,11 @@ enum file_zero_mode {
     FILE_ZERO_NO_FALLBACK = 2, /* -ENOTSUP rather than writing bytes */
 };
 
-enum file_use {            /* what an image does with its file; decides the byte locks (FORMAT: locks) */
-    FILE_USE_WRITE,        /* we write: others may read only with force_share */
-    FILE_USE_READ,         /* we read: nobody may write */
-    FILE_USE_READ_SHARED,  /* we read, whatever others do */
-    FILE_USE_NOTHING,      /* no locks */
+enum file_use {           /* what an image does with its file; decides the byte locks (FORMAT: locks) */
+    FILE_USE_WRITE,       /* we write: others may read only with force_share */
+    FILE_USE_READ,        /* we read: nobody may write */
+    FILE_USE_READ_SHARED, /* we read, whatever others do */
+    FILE_USE_NOTHING,     /* no locks */
 };
 
 enum file_operation { /* what is checked, counted and explained */
@@ -70,20 +70,19 @@ struct file_stats { /* operations and bytes that went down, by kind; read with f
 };
 
 struct file_counters { /* the same, while they run; relaxed atomics */
-    _Atomic uint64_t reads, read_bytes, writes, written_bytes, zeroes, zeroed_bytes, discards, discarded_bytes, allocates, truncates,
-        syncs;
+    _Atomic uint64_t reads, read_bytes, writes, written_bytes, zeroes, zeroed_bytes, discards, discarded_bytes, allocates, truncates, syncs;
 };
 
 struct file { /* the first member of each implementation's own struct */
     const struct file_ops *ops;
-    char *name;            /* as the user gave it, for sentences; owned */
+    char *name; /* as the user gave it, for sentences; owned */
     _Atomic int owners;
-    uint32_t alignment;    /* offsets and lengths that are multiples of this go down as they are; 1, 512 or 4096 */
+    uint32_t alignment; /* offsets and lengths that are multiples of this go down as they are; 1, 512 or 4096 */
     bool read_only;
     atomic_bool has_writer; /* an image is open for writing in it: there is one at a time */
-    bool grows_as_zeroes;  /* what lies past the end reads as zeroes once the file grows (false for block devices) */
+    bool grows_as_zeroes;   /* what lies past the end reads as zeroes once the file grows (false for block devices) */
     bool zero_after_discard;
-    bool no_sync;          /* cache=unsafe: file_sync does nothing */
+    bool no_sync; /* cache=unsafe: file_sync does nothing */
     struct file_counters counters;
 };
 

@@ -62,9 +62,7 @@ static bool keep(struct choice *choice) {
     return (mixed ^ mixed >> 31) % 100 < choice->percent;
 }
 
-static struct file_fault *fault_of(struct file *file) {
-    return (struct file_fault *) file;
-}
+static struct file_fault *fault_of(struct file *file) { return (struct file_fault *) file; }
 
 /* ---- the rule ---- */
 
@@ -228,7 +226,7 @@ static int write_copy(struct file_fault *fault, uint64_t offset, const struct io
     uint8_t *bytes = memory_aligned(length);
     if (!bytes) return -ENOMEM;
     vector_gather(&cursor, bytes, length);
-    return carry_out(fault, (struct change) {CHANGE_WRITE, offset, length, bytes}, 0);
+    return carry_out(fault, (struct change){CHANGE_WRITE, offset, length, bytes}, 0);
 }
 
 static int fault_writev(struct file *file, uint64_t offset, const struct iovec *vector, int count) {
@@ -246,22 +244,22 @@ static int fault_writev(struct file *file, uint64_t offset, const struct iovec *
 
 static int fault_zero(struct file *file, uint64_t offset, uint64_t length, unsigned mode) {
     const int code = strike(fault_of(file), FILE_FAULT_ZERO, NULL);
-    return code < 0 ? code : carry_out(fault_of(file), (struct change) {CHANGE_ZERO, offset, length, NULL}, mode);
+    return code < 0 ? code : carry_out(fault_of(file), (struct change){CHANGE_ZERO, offset, length, NULL}, mode);
 }
 
 static int fault_discard(struct file *file, uint64_t offset, uint64_t length) {
     const int code = strike(fault_of(file), FILE_FAULT_DISCARD, NULL);
-    return code < 0 ? code : carry_out(fault_of(file), (struct change) {CHANGE_DISCARD, offset, length, NULL}, 0);
+    return code < 0 ? code : carry_out(fault_of(file), (struct change){CHANGE_DISCARD, offset, length, NULL}, 0);
 }
 
 static int fault_allocate(struct file *file, uint64_t offset, uint64_t length) {
     const int code = strike(fault_of(file), FILE_FAULT_ALLOCATE, NULL);
-    return code < 0 ? code : carry_out(fault_of(file), (struct change) {CHANGE_ALLOCATE, offset, length, NULL}, 0);
+    return code < 0 ? code : carry_out(fault_of(file), (struct change){CHANGE_ALLOCATE, offset, length, NULL}, 0);
 }
 
 static int fault_truncate(struct file *file, uint64_t length) {
     const int code = strike(fault_of(file), FILE_FAULT_TRUNCATE, NULL);
-    return code < 0 ? code : carry_out(fault_of(file), (struct change) {CHANGE_TRUNCATE, length, 0, NULL}, 0);
+    return code < 0 ? code : carry_out(fault_of(file), (struct change){CHANGE_TRUNCATE, length, 0, NULL}, 0);
 }
 
 static int fault_sync(struct file *file) {
@@ -284,9 +282,7 @@ static int fault_length(struct file *file, uint64_t *length) {
     return file_length(fault_of(file)->below, length, &error);
 }
 
-static int fault_lock(struct file *file, enum file_use use, struct error *error) {
-    return file_lock(fault_of(file)->below, use, error);
-}
+static int fault_lock(struct file *file, enum file_use use, struct error *error) { return file_lock(fault_of(file)->below, use, error); }
 
 static void fault_destroy(struct file *file) {
     struct file_fault *fault = fault_of(file);
@@ -329,10 +325,8 @@ int file_fault_new(struct file *below, bool crashes, struct file **file) {
     fault->file.zero_after_discard = below->zero_after_discard;
     int result = crashes ? file_memory_new(below->name, &fault->base) : 0;
     if (result == 0 && crashes) result = copy_file(below, fault->base, &error);
-    if (result < 0)
-        file_release(&fault->file);
-    else
-        *file = &fault->file;
+    if (result < 0) file_release(&fault->file);
+    else *file = &fault->file;
     return result;
 }
 
@@ -340,7 +334,7 @@ void file_fault_set(struct file *file, const struct file_fault_rule *rule) {
     struct file_fault *fault = fault_of(file);
     assert(file->ops == &fault_ops);
     pthread_mutex_lock(&fault->lock);
-    fault->rule = rule ? *rule : (struct file_fault_rule) {0};
+    fault->rule = rule ? *rule : (struct file_fault_rule){0};
     fault->seen = fault->failed = 0;
     pthread_mutex_unlock(&fault->lock);
 }

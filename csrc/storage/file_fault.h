@@ -24,11 +24,11 @@ enum file_fault_kind { /* bits: which operations a fault counts and hits */
 };
 
 struct file_fault_rule {
-    unsigned kinds;     /* bits of file_fault_kind */
-    uint64_t nth;       /* the nth matching operation from now fails; 1 = the next */
-    uint64_t times;     /* how many fail from there on; 0 = all that follow */
-    int code;           /* the negative errno they fail with */
-    bool partial;       /* a write that fails leaves its first half written */
+    unsigned kinds; /* bits of file_fault_kind */
+    uint64_t nth;   /* the nth matching operation from now fails; 1 = the next */
+    uint64_t times; /* how many fail from there on; 0 = all that follow */
+    int code;       /* the negative errno they fail with */
+    bool partial;   /* a write that fails leaves its first half written */
 };
 
 /* A file over `below` (shared, not taken). With `crashes`, keeps a log so that file_fault_crash works. */

@@ -39,9 +39,7 @@ static const unsigned wanted[] = {
 };
 
 /* Bit 0–3: byte 100–103; bit 4–7: byte 200–203. */
-static off_t byte_of(unsigned bit) {
-    return bit < PERMISSION_COUNT ? USE_BASE + bit : REFUSE_BASE + bit - PERMISSION_COUNT;
-}
+static off_t byte_of(unsigned bit) { return bit < PERMISSION_COUNT ? USE_BASE + bit : REFUSE_BASE + bit - PERMISSION_COUNT; }
 
 static int set_lock(int fd, unsigned bit, short type) {
     struct flock lock = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte_of(bit), .l_len = 1};
@@ -87,14 +85,11 @@ static int explain(const char *name, unsigned bit, int code, struct error *error
     const char *shared = bit < PERMISSION_COUNT ? "" : "shared ";
     const char *permission = permission_names[bit % PERMISSION_COUNT];
     if (code == -EAGAIN)
-        return error_set(error, code, "failed to get %s\"%s\" lock: Is another process using the image '%s'?", shared,
-                         permission, name);
+        return error_set(error, code, "failed to get %s\"%s\" lock: Is another process using the image '%s'?", shared, permission, name);
     return error_set(error, code, "failed to get %s\"%s\" lock on '%s': %s", shared, permission, name, strerror(-code));
 }
 
-static int no_locks_here(int code) {
-    return code == -EINVAL || code == -ENOLCK || code == -ENOSYS || code == -EOPNOTSUPP;
-}
+static int no_locks_here(int code) { return code == -EINVAL || code == -ENOLCK || code == -ENOSYS || code == -EOPNOTSUPP; }
 
 int file_lock_change(int fd, unsigned *held, enum file_use use, const char *name, struct error *error) {
     const unsigned bits = wanted[use];

@@ -84,10 +84,8 @@ static int write_piece(struct file_memory *memory, uint64_t offset, const uint8_
 
 static void read_piece(const struct file_memory *memory, uint64_t offset, uint8_t *bytes, size_t length) {
     const struct page *page = *link_of(memory, offset >> PAGE_BITS);
-    if (page)
-        memcpy(bytes, page->bytes + (offset & (PAGE_SIZE - 1)), length);
-    else
-        memset(bytes, 0, length);
+    if (page) memcpy(bytes, page->bytes + (offset & (PAGE_SIZE - 1)), length);
+    else memset(bytes, 0, length);
 }
 
 /* The part of the cursor's entry that lies in the page of `offset`. */
@@ -189,9 +187,7 @@ static int memory_allocate(struct file *file, uint64_t offset, uint64_t length) 
     return clear_and_resize(file, 0, 0, offset + length, UINT64_MAX);
 }
 
-static int memory_truncate(struct file *file, uint64_t length) {
-    return clear_and_resize(file, length, UINT64_MAX, length, length);
-}
+static int memory_truncate(struct file *file, uint64_t length) { return clear_and_resize(file, length, UINT64_MAX, length, length); }
 
 static int memory_sync(struct file *file) {
     (void) file;

@@ -19,7 +19,8 @@ struct file_null {
 static void grow(struct file *file, uint64_t end) {
     struct file_null *null = (struct file_null *) file;
     uint64_t length = atomic_load_explicit(&null->length, memory_order_relaxed);
-    while (length < end && !atomic_compare_exchange_weak(&null->length, &length, end)) {}
+    while (length < end && !atomic_compare_exchange_weak(&null->length, &length, end)) {
+    }
 }
 
 static int null_readv(struct file *file, uint64_t offset, const struct iovec *vector, int count) {
@@ -67,9 +68,7 @@ static int null_length(struct file *file, uint64_t *length) {
     return 0;
 }
 
-static void null_destroy(struct file *file) {
-    memory_free(file);
-}
+static void null_destroy(struct file *file) { memory_free(file); }
 
 static const struct file_ops null_ops = {
     .kind = "null",

@@ -40,18 +40,16 @@ _Static_assert(sizeof(off_t) == 8, "host offsets have 64 bits");
 struct file_posix {
     struct file file;
     int fd;
-    bool direct;                /* O_DIRECT: only aligned requests reach the kernel */
+    bool direct; /* O_DIRECT: only aligned requests reach the kernel */
     bool block_device;
-    uint32_t memory_alignment;  /* what O_DIRECT asks of addresses */
-    unsigned locks;             /* byte locks held, for file_lock_change */
-    struct gate edges;          /* see above */
+    uint32_t memory_alignment;                                                   /* what O_DIRECT asks of addresses */
+    unsigned locks;                                                              /* byte locks held, for file_lock_change */
+    struct gate edges;                                                           /* see above */
     _Atomic bool lacks_zero_range, lacks_punch, lacks_allocate, lacks_nowait[2]; /* the filesystem has said so */
-    _Atomic int sync_failed;    /* the first failure of a buffered fdatasync, for ever */
+    _Atomic int sync_failed;                                                     /* the first failure of a buffered fdatasync, for ever */
 };
 
-static struct file_posix *posix_of(struct file *file) {
-    return (struct file_posix *) file;
-}
+static struct file_posix *posix_of(struct file *file) { return (struct file_posix *) file; }
 
 /* ---- the gate ---- */
 
@@ -83,10 +81,8 @@ static ssize_t transfer(int fd, bool write, uint64_t offset, const struct vector
 static int length_now(const struct file_posix *posix, uint64_t *length) {
     struct stat status;
     off_t end = -1;
-    if (posix->block_device)
-        end = lseek(posix->fd, 0, SEEK_END);
-    else if (fstat(posix->fd, &status) == 0)
-        end = status.st_size;
+    if (posix->block_device) end = lseek(posix->fd, 0, SEEK_END);
+    else if (fstat(posix->fd, &status) == 0) end = status.st_size;
     if (end < 0) return -errno;
     *length = (uint64_t) end;
     return 0;
@@ -136,8 +132,7 @@ static int write_all(const struct file_posix *posix, uint64_t offset, struct vec
 static bool memory_fits(const struct file_posix *posix, const struct iovec *vector, int count) {
     if (!posix->direct) return true;
     for (int i = 0; i < count; i++)
-        if (((uintptr_t) vector[i].iov_base & (posix->memory_alignment - 1)) != 0 || !aligned(posix, 0, vector[i].iov_len))
-            return false;
+        if (((uintptr_t) vector[i].iov_base & (posix->memory_alignment - 1)) != 0 || !aligned(posix, 0, vector[i].iov_len)) return false;
     return true;
 }
 
@@ -158,11 +153,10 @@ static int bounce_init(const struct file_posix *posix, struct bounce *bounce, ui
 }
 
 static int read_block(const struct file_posix *posix, uint64_t offset, uint8_t *bytes, uint64_t length) {
-    return read_all(posix, offset, vector_start(&(struct iovec) {bytes, length}, 1));
+    return read_all(posix, offset, vector_start(&(struct iovec){bytes, length}, 1));
 }
 
-static int read_bounced(const struct file_posix *posix, uint64_t offset, const struct iovec *vector, int count,
-                        uint64_t length) {
+static int read_bounced(const struct file_posix *posix, uint64_t offset, const struct iovec *vector, int count, uint64_t length) {
     struct vector_cursor cursor = vector_start(vector, count);
     struct bounce bounce;
     int result = bounce_init(posix, &bounce, offset, length);
@@ -185,8 +179,7 @@ static int read_edges(const struct file_posix *posix, uint8_t *bytes, uint64_t a
     return result;
 }
 
-static int write_bounced(const struct file_posix *posix, uint64_t offset, const struct iovec *vector, int count,
-                         uint64_t length) {
+static int write_bounced(const struct file_posix *posix, uint64_t offset, const struct iovec *vector, int count, uint64_t length) {
     struct vector_cursor cursor = vector_start(vector, count);
     struct bounce bounce;
     int result = bounce_init(posix, &bounce, offset, length);
@@ -196,7 +189,7 @@ static int write_bounced(const struct file_posix *posix, uint64_t offset, const 
         result = read_edges(posix, bounce.bytes, at, step, from, to);
         if (result < 0) break;
         vector_gather(&cursor, bounce.bytes + (from - at), to - from);
-        result = write_all(posix, at, vector_start(&(struct iovec) {bounce.bytes, step}, 1));
+        result = write_all(posix, at, vector_start(&(struct iovec){bounce.bytes, step}, 1));
     }
     memory_free(bounce.bytes);
     return result;
@@ -232,8 +225,7 @@ static int posix_readv(struct file *file, uint64_t offset, const struct iovec *v
     uint64_t length;
     if (!posix->direct) return read_all(posix, offset, vector_start(vector, count));
     if (!vector_total(vector, count, &length)) return -EINVAL;
-    if (aligned(posix, offset, length) && memory_fits(posix, vector, count))
-        return read_all(posix, offset, vector_start(vector, count));
+    if (aligned(posix, offset, length) && memory_fits(posix, vector, count)) return read_all(posix, offset, vector_start(vector, count));
     return read_bounced(posix, offset, vector, count, length);
 }
 
@@ -292,7 +284,7 @@ static int write_zeroes(struct file *file, uint64_t offset, uint64_t length) {
     int result = 0;
     for (uint64_t step; length > 0 && result == 0; offset += step, length -= step) {
         step = min_u64(length, MEMORY_ZEROES_SIZE - offset % MEMORY_ZEROES_SIZE);
-        result = posix_writev(file, offset, &(struct iovec) {view.base, step}, 1);
+        result = posix_writev(file, offset, &(struct iovec){view.base, step}, 1);
     }
     return result;
 }
@@ -384,9 +376,7 @@ static const struct file_ops posix_ops = {
 
 /* ---- for rings ---- */
 
-int file_posix_descriptor(const struct file *file) {
-    return file->ops == &posix_ops ? ((const struct file_posix *) file)->fd : -1;
-}
+int file_posix_descriptor(const struct file *file) { return file->ops == &posix_ops ? ((const struct file_posix *) file)->fd : -1; }
 
 struct gate *file_posix_gate(struct file *file) {
     return posix_of(file)->direct ? &posix_of(file)->edges : NULL;
@@ -456,10 +446,7 @@ static int probe_alignment(struct file_posix *posix) {
 
 static int check_kind(const char *path, mode_t mode, struct error *error) {
     if (S_ISREG(mode) || S_ISBLK(mode)) return 0;
-    const char *kind = S_ISDIR(mode)    ? "a directory"
-                       : S_ISFIFO(mode) ? "a FIFO"
-                       : S_ISSOCK(mode) ? "a socket"
-                                        : "a character device";
+    const char *kind = S_ISDIR(mode) ? "a directory" : S_ISFIFO(mode) ? "a FIFO" : S_ISSOCK(mode) ? "a socket" : "a character device";
     const int code = S_ISDIR(mode) ? -EISDIR : -EINVAL;
     return error_set(error, code, "cannot open '%s': it is %s, not a file or block device", path, kind);
 }
@@ -502,9 +489,7 @@ int file_posix_open(const char *path, unsigned flags, struct file **file, struct
     gate_init(&posix->edges);
     posix->fd = -1;
     const int result = set_up(posix, path, flags, error);
-    if (result < 0)
-        file_release(&posix->file);
-    else
-        *file = &posix->file;
+    if (result < 0) file_release(&posix->file);
+    else *file = &posix->file;
     return result;
 }

@@ -10,7 +10,7 @@
 #include "storage/gate.h"
 
 void gate_init(struct gate *gate) {
-    *gate = (struct gate) {.guests = NULL};
+    *gate = (struct gate){.guests = NULL};
     pthread_mutex_init(&gate->lock, NULL);
     pthread_cond_init(&gate->changed, NULL);
 }
@@ -30,17 +30,13 @@ static void collect_from(struct gate *gate, struct gate_guest *guest) {
 static void wait_until_empty(struct gate *gate) {
     gate->waiting++;
     while (gate->alone || gate->together > 0 || gate->guests) {
-        if (gate->guests)
-            collect_from(gate, gate->guests);
-        else
-            pthread_cond_wait(&gate->changed, &gate->lock);
+        if (gate->guests) collect_from(gate, gate->guests);
+        else pthread_cond_wait(&gate->changed, &gate->lock);
     }
     gate->waiting--;
 }
 
-static bool is_open(const struct gate *gate) {
-    return !gate->alone && gate->waiting == 0;
-}
+static bool is_open(const struct gate *gate) { return !gate->alone && gate->waiting == 0; }
 
 void gate_enter(struct gate *gate, bool alone) {
     pthread_mutex_lock(&gate->lock);
@@ -56,10 +52,8 @@ void gate_enter(struct gate *gate, bool alone) {
 
 void gate_leave(struct gate *gate) {
     pthread_mutex_lock(&gate->lock);
-    if (gate->alone)
-        gate->alone = false;
-    else
-        gate->together--;
+    if (gate->alone) gate->alone = false;
+    else gate->together--;
     if (gate->together == 0) pthread_cond_broadcast(&gate->changed);
     pthread_mutex_unlock(&gate->lock);
 }

@@ -13,10 +13,10 @@
 #include <pthread.h>
 #include <stdbool.h>
 
-struct gate_guest { /* an operation that is inside without a thread; its owner's memory */
-    void (*hold)(struct gate_guest *guest); /* called with the gate locked: the memory stays until collect has been called */
+struct gate_guest {                            /* an operation that is inside without a thread; its owner's memory */
+    void (*hold)(struct gate_guest *guest);    /* called with the gate locked: the memory stays until collect has been called */
     void (*collect)(struct gate_guest *guest); /* waits until some guest of the same owner has ended and makes it leave, or returns early */
-    struct gate_guest *next, **place; /* the gate's */
+    struct gate_guest *next, **place;          /* the gate's */
 };
 
 struct gate {

@@ -20,8 +20,7 @@ struct move *moves_add(struct moves *moves, enum move_kind kind, struct file *fi
     return move;
 }
 
-struct move *moves_add_bytes(struct moves *moves, enum move_kind kind, struct file *file, uint64_t offset, void *bytes,
-                             uint64_t length) {
+struct move *moves_add_bytes(struct moves *moves, enum move_kind kind, struct file *file, uint64_t offset, void *bytes, uint64_t length) {
     struct move *move = moves_add(moves, kind, file, offset, 0);
     move_append(move, bytes, length);
     return move;

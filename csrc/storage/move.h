@@ -41,8 +41,7 @@ struct moves {
 struct move *moves_add(struct moves *moves, enum move_kind kind, struct file *file, uint64_t offset, uint64_t length);
 
 /* The same with one run of memory. */
-struct move *moves_add_bytes(struct moves *moves, enum move_kind kind, struct file *file, uint64_t offset, void *bytes,
-                             uint64_t length);
+struct move *moves_add_bytes(struct moves *moves, enum move_kind kind, struct file *file, uint64_t offset, void *bytes, uint64_t length);
 
 /* Appends memory to the move's vector and to its length. */
 void move_append(struct move *move, const void *bytes, uint64_t length);

@@ -59,10 +59,8 @@ bool ring_at_once(const struct move *move) {
 
 void ring_jobs_add(struct ring_jobs *jobs, struct ring_job *job) {
     job->next = NULL;
-    if (jobs->first)
-        jobs->last->next = job;
-    else
-        jobs->first = job;
+    if (jobs->first) jobs->last->next = job;
+    else jobs->first = job;
     jobs->last = job;
 }
 

@@ -25,12 +25,12 @@ enum ring_kind {
 
 struct ring_job { /* one move under way; belongs to the caller, who leaves it alone from submit to reap */
     struct move move;
-    struct error error;     /* the result: code 0 or why it failed */
-    void *owner;            /* the caller's */
-    unsigned stream;        /* which of several streams it belongs to, for a scheduler */
-    bool is_sync;           /* somebody waits for it (reads, flushes), for a scheduler */
-    uint64_t submitted_at;  /* the caller's: ring_now when it was submitted, in nanoseconds */
-    struct ring_job *next;  /* the ring's */
+    struct error error;    /* the result: code 0 or why it failed */
+    void *owner;           /* the caller's */
+    unsigned stream;       /* which of several streams it belongs to, for a scheduler */
+    bool is_sync;          /* somebody waits for it (reads, flushes), for a scheduler */
+    uint64_t submitted_at; /* the caller's: ring_now when it was submitted, in nanoseconds */
+    struct ring_job *next; /* the ring's */
 };
 
 struct ring; /* the forms' own; the first member is its ring_ops */

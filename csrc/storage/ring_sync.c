@@ -13,9 +13,7 @@ struct sync_ring {
     struct ring_ended ended;
 };
 
-static struct sync_ring *sync_of(struct ring *ring) {
-    return (struct sync_ring *) ring;
-}
+static struct sync_ring *sync_of(struct ring *ring) { return (struct sync_ring *) ring; }
 
 static void sync_submit(struct ring *ring, struct ring_job *job) {
     error_clear(&job->error);
@@ -23,13 +21,9 @@ static void sync_submit(struct ring *ring, struct ring_job *job) {
     ring_ended_add(&sync_of(ring)->ended, job);
 }
 
-static struct ring_job *sync_reap(struct ring *ring, bool wait) {
-    return ring_ended_take(&sync_of(ring)->ended, wait);
-}
+static struct ring_job *sync_reap(struct ring *ring, bool wait) { return ring_ended_take(&sync_of(ring)->ended, wait); }
 
-static void sync_wake(struct ring *ring) {
-    ring_ended_wake(&sync_of(ring)->ended);
-}
+static void sync_wake(struct ring *ring) { ring_ended_wake(&sync_of(ring)->ended); }
 
 static void sync_close(struct ring *ring) {
     ring_ended_destroy(&sync_of(ring)->ended);

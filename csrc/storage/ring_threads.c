@@ -28,9 +28,7 @@ struct threads_ring {
     bool closing;
 };
 
-static struct threads_ring *threads_of(struct ring *ring) {
-    return (struct threads_ring *) ring;
-}
+static struct threads_ring *threads_of(struct ring *ring) { return (struct threads_ring *) ring; }
 
 /* ---- in the pool ---- */
 
@@ -96,13 +94,9 @@ static void threads_submit(struct ring *ring, struct ring_job *job) {
     ring_ended_add(&threads->ended, job);
 }
 
-static struct ring_job *threads_reap(struct ring *ring, bool wait) {
-    return ring_ended_take(&threads_of(ring)->ended, wait);
-}
+static struct ring_job *threads_reap(struct ring *ring, bool wait) { return ring_ended_take(&threads_of(ring)->ended, wait); }
 
-static void threads_wake(struct ring *ring) {
-    ring_ended_wake(&threads_of(ring)->ended);
-}
+static void threads_wake(struct ring *ring) { ring_ended_wake(&threads_of(ring)->ended); }
 
 static void threads_close(struct ring *ring) {
     struct threads_ring *threads = threads_of(ring);

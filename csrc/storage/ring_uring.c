@@ -43,7 +43,7 @@ int ring_uring_open(unsigned depth, bool eager, struct ring **ring, struct error
 #define ENTRIES_MIN 8u                /* twice as many completions fit, so there is room for the bell's */
 #define PIECE_MAX (UINT64_C(1) << 30) /* of one contiguous read or write: its length has 32 bits */
 
-struct slot { /* a job that the kernel has */
+struct slot {                /* a job that the kernel has */
     struct gate_guest guest; /* first: the gate gives it back */
     struct uring *uring;
     struct slot *next;
@@ -61,7 +61,7 @@ struct uring {
     struct ring_jobs waiting, reaped; /* the owner's */
     struct slot *free;                /* the owner's */
     pthread_mutex_t lock;
-    pthread_cond_t let_go; /* no collector holds us any more */
+    pthread_cond_t let_go;           /* no collector holds us any more */
     struct slot *ended, **ended_end; /* under the lock */
     _Atomic unsigned collectors;     /* grows under a gate's lock, shrinks under ours */
     _Atomic unsigned guests;
@@ -69,13 +69,9 @@ struct uring {
     struct slot slots[];
 };
 
-static struct uring *uring_of(struct ring *ring) {
-    return (struct uring *) ring;
-}
+static struct uring *uring_of(struct ring *ring) { return (struct uring *) ring; }
 
-static struct ring_job *job_of(struct slot *slot) {
-    return atomic_load_explicit(&slot->job, memory_order_acquire);
-}
+static struct ring_job *job_of(struct slot *slot) { return atomic_load_explicit(&slot->job, memory_order_acquire); }
 
 static enum file_operation operation_of(const struct move *move) {
     return move->kind == MOVE_SYNC ? FILE_SYNC : move->kind == MOVE_WRITE ? FILE_WRITE : FILE_READ;
@@ -99,14 +95,10 @@ static void enter_gate(struct uring *uring, struct slot *slot) {
 
 static void prepare_transfer(struct io_uring_sqe *entry, int fd, const struct move *move) {
     const unsigned count = (unsigned) move->vector_count, length = (unsigned) min_u64(move->vector[0].iov_len, PIECE_MAX);
-    if (move->kind == MOVE_READ && count == 1)
-        io_uring_prep_read(entry, fd, move->vector[0].iov_base, length, move->offset);
-    else if (move->kind == MOVE_READ)
-        io_uring_prep_readv(entry, fd, move->vector, count, move->offset);
-    else if (count == 1)
-        io_uring_prep_write(entry, fd, move->vector[0].iov_base, length, move->offset);
-    else
-        io_uring_prep_writev(entry, fd, move->vector, count, move->offset);
+    if (move->kind == MOVE_READ && count == 1) io_uring_prep_read(entry, fd, move->vector[0].iov_base, length, move->offset);
+    else if (move->kind == MOVE_READ) io_uring_prep_readv(entry, fd, move->vector, count, move->offset);
+    else if (count == 1) io_uring_prep_write(entry, fd, move->vector[0].iov_base, length, move->offset);
+    else io_uring_prep_writev(entry, fd, move->vector, count, move->offset);
 }
 
 static struct slot *new_slot(struct uring *uring, const struct move *move) {
@@ -127,10 +119,8 @@ static void prepare(struct uring *uring, struct ring_job *job) {
     if (slot->gate) enter_gate(uring, slot);
     struct io_uring_sqe *entry = io_uring_get_sqe(&uring->io);
     assert(entry); /* there are as many as slots */
-    if (move->kind == MOVE_SYNC)
-        io_uring_prep_fsync(entry, fd, IORING_FSYNC_DATASYNC);
-    else
-        prepare_transfer(entry, fd, move);
+    if (move->kind == MOVE_SYNC) io_uring_prep_fsync(entry, fd, IORING_FSYNC_DATASYNC);
+    else prepare_transfer(entry, fd, move);
     io_uring_sqe_set_data(entry, slot);
     atomic_store_explicit(&slot->job, job, memory_order_release);
 }
@@ -143,7 +133,8 @@ static void start(struct uring *uring, unsigned least) {
 }
 
 static void ring_bell(struct uring *uring) {
-    while (write(uring->bell, &(uint64_t) {1}, sizeof(uint64_t)) < 0 && errno == EINTR) {}
+    while (write(uring->bell, &(uint64_t){1}, sizeof(uint64_t)) < 0 && errno == EINTR) {
+    }
 }
 
 /* ---- from the kernel; with the lock held, in any thread ---- */
@@ -184,13 +175,9 @@ static void end_completed(struct uring *uring) {
 
 /* ---- the gate's side ---- */
 
-static struct slot *slot_of(struct gate_guest *guest) {
-    return (struct slot *) guest;
-}
+static struct slot *slot_of(struct gate_guest *guest) { return (struct slot *) guest; }
 
-static void hold(struct gate_guest *guest) {
-    atomic_fetch_add(&slot_of(guest)->uring->collectors, 1);
-}
+static void hold(struct gate_guest *guest) { atomic_fetch_add(&slot_of(guest)->uring->collectors, 1); }
 
 static void collect(struct gate_guest *guest) {
     struct uring *uring = slot_of(guest)->uring;
@@ -323,7 +310,7 @@ static void init(struct uring *uring, unsigned depth, bool eager) {
     pthread_cond_init(&uring->let_go, NULL);
     for (unsigned i = 0; i < depth; i++) {
         struct slot *slot = &uring->slots[i];
-        slot->guest = (struct gate_guest) {.hold = hold, .collect = collect};
+        slot->guest = (struct gate_guest){.hold = hold, .collect = collect};
         slot->uring = uring;
         slot->next = uring->free;
         uring->free = slot;

@@ -37,7 +37,7 @@ static inline struct vector_cursor vector_start(const struct iovec *vector, int 
 
 /* What is left of the cursor's entry. */
 static inline struct iovec vector_piece(const struct vector_cursor *cursor) {
-    return (struct iovec) {(uint8_t *) cursor->next->iov_base + cursor->skip, cursor->next->iov_len - cursor->skip};
+    return (struct iovec){(uint8_t *) cursor->next->iov_base + cursor->skip, cursor->next->iov_len - cursor->skip};
 }
 
 /* Copies the next `length` bytes of the vector to `bytes`. The vector has that many. */

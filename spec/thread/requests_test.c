@@ -8,10 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../unit/unit.h"
 #include "base/bytes.h"
 #include "image/chain.h"
 #include "image/create.h"
-#include "../unit/unit.h"
 #include "storage/file_memory.h"
 
 #define THREADS 8
@@ -48,9 +48,7 @@ static int step(struct worker *worker) {
     switch (next(worker) % 16) {
         case 0: return run(worker, REQUEST_FLUSH, 0, 0, NULL, false);
         case 1:
-        case 2:
-            memset(wanted[stripe] + start, 0, length);
-            return run(worker, REQUEST_ZERO, offset, length, NULL, next(worker) % 2 == 0);
+        case 2: memset(wanted[stripe] + start, 0, length); return run(worker, REQUEST_ZERO, offset, length, NULL, next(worker) % 2 == 0);
         case 3:
         case 4:
         case 5:

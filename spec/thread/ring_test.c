@@ -61,10 +61,8 @@ static struct ring *new_ring(enum ring_kind kind, unsigned depth) {
 
 static struct move move_of(enum move_kind kind, struct file *file, uint64_t offset, void *bytes, uint64_t length) {
     struct move move = {.kind = kind, .file = file, .offset = offset};
-    if (bytes)
-        move_append(&move, bytes, length);
-    else
-        move.length = length;
+    if (bytes) move_append(&move, bytes, length);
+    else move.length = length;
     return move;
 }
 
@@ -198,10 +196,8 @@ static void play(struct player *player, unsigned steps) {
         struct task *task = &player->tasks[unit_below(&player->state, player->depth)];
         if (unit_below(&player->state, 500) == 0) settle(player);
         if (task->is_free) random_range(player, task);
-        if (task->is_free && !is_taken(player, task->offset, task->length))
-            submit(player, task);
-        else
-            reap(player, player->under_way > 0 && unit_below(&player->state, 2));
+        if (task->is_free && !is_taken(player, task->offset, task->length)) submit(player, task);
+        else reap(player, player->under_way > 0 && unit_below(&player->state, 2));
     }
     settle(player);
 }
@@ -271,10 +267,8 @@ static void test_wakes(enum ring_kind kind) {
                 ring_submit(waker.ring, &jobs[under_way]);
             }
         const struct ring_job *job = ring_reap(waker.ring, true);
-        if (job)
-            under_way--;
-        else
-            waker.answered = waker.asked;
+        if (job) under_way--;
+        else waker.answered = waker.asked;
         CHECK(!job || job->error.code == 0);
     }
     while (under_way > 0) under_way -= ring_reap(waker.ring, true) != NULL;
@@ -322,7 +316,7 @@ static void test_faults(struct ring *ring) {
     struct file *below = new_file(0), *file = NULL;
     uint8_t byte = 0;
     OK(file_fault_new(below, false, &file));
-    file_fault_set(file, &(struct file_fault_rule) {FILE_FAULT_ANY, 1, 0, -EBADF, false});
+    file_fault_set(file, &(struct file_fault_rule){FILE_FAULT_ANY, 1, 0, -EBADF, false});
     fail_alike(ring, move_of(MOVE_READ, file, 3, &byte, 1), -EBADF);
     fail_alike(ring, move_of(MOVE_WRITE, file, 3, &byte, 1), -EBADF);
     fail_alike(ring, move_of(MOVE_ZERO, file, 3, NULL, 1), -EBADF);
@@ -372,7 +366,7 @@ static void test_errors(enum ring_kind kind) {
 #define NEIGHBOURS 3u
 #define NEIGHBOUR_DEPTH 8u
 
-_Static_assert((uint64_t) STRIPE * STRIPES <= BLOCKS_START, "blocks lie after the stripes");
+_Static_assert((uint64_t) STRIPE *STRIPES <= BLOCKS_START, "blocks lie after the stripes");
 
 struct neighbour {
     pthread_t thread;
@@ -387,9 +381,7 @@ static uint64_t offset_of(unsigned part) {
     return part < STRIPES ? (uint64_t) part * STRIPE : BLOCKS_START + (uint64_t) (part - STRIPES) * BLOCK;
 }
 
-static uint64_t length_of(unsigned part) {
-    return part < STRIPES ? STRIPE : BLOCK;
-}
+static uint64_t length_of(unsigned part) { return part < STRIPES ? STRIPE : BLOCK; }
 
 /* Writes one of our parts, which is not under way, without the ring; its thread has writes under way. */
 static void write_directly(struct neighbour *neighbour, unsigned part, uint8_t *bytes) {
@@ -403,8 +395,7 @@ static void write_directly(struct neighbour *neighbour, unsigned part, uint8_t *
 /* A part of ours that no job is under way for. */
 static unsigned choose(struct neighbour *neighbour, const unsigned *parts) {
     for (;;) {
-        const unsigned part =
-            (unsigned) unit_below(&neighbour->state, (STRIPES + BLOCKS) / NEIGHBOURS) * NEIGHBOURS + neighbour->number;
+        const unsigned part = (unsigned) unit_below(&neighbour->state, (STRIPES + BLOCKS) / NEIGHBOURS) * NEIGHBOURS + neighbour->number;
         unsigned i = 0;
         while (i < NEIGHBOUR_DEPTH && parts[i] != part) i++;
         if (i == NEIGHBOUR_DEPTH) return part;
@@ -451,7 +442,7 @@ static void test_neighbours(const enum ring_kind *kinds, unsigned flags) {
     struct file *file = new_file(flags);
     uint8_t bytes[BLOCK];
     for (unsigned i = 0; i < NEIGHBOURS; i++) {
-        neighbours[i] = (struct neighbour) {.file = file, .kind = kinds[i], .number = i, .state = unit_seed * NEIGHBOURS + i};
+        neighbours[i] = (struct neighbour){.file = file, .kind = kinds[i], .number = i, .state = unit_seed * NEIGHBOURS + i};
         OK(pthread_create(&neighbours[i].thread, NULL, write_parts, &neighbours[i]));
     }
     for (unsigned i = 0; i < NEIGHBOURS; i++) OK(pthread_join(neighbours[i].thread, NULL));
@@ -465,9 +456,9 @@ static void test_neighbours(const enum ring_kind *kinds, unsigned flags) {
 
 static void test_all_neighbours(unsigned flags) {
     const enum ring_kind best = have_uring ? RING_URING : RING_THREADS;
-    test_neighbours((enum ring_kind[]) {best, best, best}, flags);
-    test_neighbours((enum ring_kind[]) {best, RING_THREADS, RING_SYNC}, flags);
-    test_neighbours((enum ring_kind[]) {RING_AUTO, RING_THREADS, RING_AUTO}, flags);
+    test_neighbours((enum ring_kind[]){best, best, best}, flags);
+    test_neighbours((enum ring_kind[]){best, RING_THREADS, RING_SYNC}, flags);
+    test_neighbours((enum ring_kind[]){RING_AUTO, RING_THREADS, RING_AUTO}, flags);
 }
 
 /* ---- opening ---- */

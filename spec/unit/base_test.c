@@ -28,7 +28,9 @@ static void test_bytes(void) {
 
 /* Random entries of one order against a plain array; every set leaves the others alone. */
 static void test_bits(unsigned order) {
-    enum { COUNT = 200 };
+    enum {
+        COUNT = 200
+    };
     uint8_t array[COUNT * 8] = {0};
     uint64_t model[COUNT] = {0}, state = unit_seed + order;
     for (unsigned round = 0; round < 2000; round++) {
@@ -153,7 +155,9 @@ static void test_injection_threads(void) {
     CHECK(missed == 1 && memory_held() == held);
 }
 
-enum { MODEL_SIZE = 400 };
+enum {
+    MODEL_SIZE = 400
+};
 
 static void check_ranges(const struct ranges *set, const bool *model) {
     uint64_t total = 0;

@@ -113,8 +113,7 @@ static void test_cluster_entries(void) {
           decode(&extended, compressed, 1).type == CLUSTER_INVALID);
 
     static const char *const names[] = {"unallocated", "normal", "zero", "preallocated zero", "compressed", "invalid"};
-    for (unsigned type = 0; type <= CLUSTER_INVALID; type++)
-        CHECK(strcmp(cluster_type_name((enum cluster_type) type), names[type]) == 0);
+    for (unsigned type = 0; type <= CLUSTER_INVALID; type++) CHECK(strcmp(cluster_type_name((enum cluster_type) type), names[type]) == 0);
 }
 
 /* An entry that has a fair chance to be valid. */
@@ -220,8 +219,7 @@ static void test_header_round_trip(void) {
         random_header(&header, bits);
         CHECK_OK(header_write(&header, first, cluster_size, &used, &error), error);
         CHECK_OK(header_read(&again, first, cluster_size, &error), error);
-        CHECK(again.size == header.size && again.header_length == header.header_length &&
-              again.extension_count == header.extension_count);
+        CHECK(again.size == header.size && again.header_length == header.header_length && again.extension_count == header.extension_count);
         CHECK(again.unknown_length == header.unknown_length && again.compression_type == header.compression_type);
         CHECK((again.backing_file != NULL) == (header.backing_file != NULL));
         CHECK(header.backing_file == NULL || strcmp(again.backing_file, header.backing_file) == 0);
@@ -266,8 +264,7 @@ static void test_sentences(void) {
     struct error error = {0};
     size_t used;
     basic_header(&header, 3, 16);
-    CHECK(header_set_extension(&header, FORMAT_EXTENSION_BACKING_FORMAT, "qcow2", 5) == 0 &&
-          header_add_feature_names(&header) == 0);
+    CHECK(header_set_extension(&header, FORMAT_EXTENSION_BACKING_FORMAT, "qcow2", 5) == 0 && header_add_feature_names(&header) == 0);
     header.backing_file = memory_text("base.qcow2", 10);
     CHECK(header_write(&header, image, sizeof image, &used, &error) == 0 && used == 0x21a);
     header_clear(&header);
@@ -288,8 +285,7 @@ static void test_sentences(void) {
     expect(20, 4, 35, "cluster_bits at offset 20 is 35; 9 to 21 are allowed");
     expect(24, 8, UINT64_C(1) << 29, "");
     expect(24, 8, (UINT64_C(1) << 29) + 1, "l1_size at offset 36 is 1; the virtual size of 536870913 bytes at offset 24 takes 2");
-    expect(24, 8, UINT64_MAX,
-           "l1_size at offset 36 is 1; the virtual size of 18446744073709551615 bytes at offset 24 takes 34359738368");
+    expect(24, 8, UINT64_MAX, "l1_size at offset 36 is 1; the virtual size of 18446744073709551615 bytes at offset 24 takes 34359738368");
     expect(32, 4, 3, "crypt_method at offset 32 is 3; 0 (none), 1 (AES) and 2 (LUKS) are allowed");
     expect(36, 4, 2, "l1_table_offset at offset 40 is 0x30000, but an L1 table of 16 bytes there passes the file's end at 196616");
     expect(36, 4, 4194305, "l1_size at offset 36 is 4194305; at most 4194304 (32 MiB of entries) is allowed");
@@ -316,8 +312,7 @@ static void test_sentences(void) {
     expect(112, 4, FORMAT_EXTENSION_FEATURE_NAMES, "the feature name table extension at offset 128 is there for the second time");
     expect(112, 4, FORMAT_EXTENSION_ENCRYPTION,
            "the encryption header pointer extension at offset 112 has 5 bytes of data; it must have 16");
-    expect(132, 4, UINT32_MAX,
-           "the length of header extension 0x6803f857 at offset 132 is 4294967295; there is room for 392 bytes");
+    expect(132, 4, UINT32_MAX, "the length of header extension 0x6803f857 at offset 132 is 4294967295; there is room for 392 bytes");
     store_be64(image + 88, FORMAT_AUTOCLEAR_BITMAPS);
     expect(112, 4, FORMAT_EXTENSION_BITMAPS, "the bitmaps extension at offset 112 has 5 bytes of data; it must have 24");
     store_be64(image + 88, 0);
@@ -354,11 +349,9 @@ static void test_extension_rules(void) {
     store_be64(bitmaps + 8, 100);
     store_be64(bitmaps + 16, 0x50000);
     expect_extension(FORMAT_EXTENSION_BITMAPS, bitmaps, 24, "");
-    expect_extension(FORMAT_EXTENSION_BITMAPS, bitmaps, 23,
-                     "the bitmaps extension at offset 112 has 23 bytes of data; it must have 24");
+    expect_extension(FORMAT_EXTENSION_BITMAPS, bitmaps, 23, "the bitmaps extension at offset 112 has 23 bytes of data; it must have 24");
     bitmaps[7] = 1;
-    expect_extension(FORMAT_EXTENSION_BITMAPS, bitmaps, 24,
-                     "the reserved field of the bitmaps extension at offset 124 is 1; it must be 0");
+    expect_extension(FORMAT_EXTENSION_BITMAPS, bitmaps, 24, "the reserved field of the bitmaps extension at offset 124 is 1; it must be 0");
     bitmaps[7] = 0;
     store_be32(bitmaps, 65536);
     expect_extension(FORMAT_EXTENSION_BITMAPS, bitmaps, 24, "nb_bitmaps at offset 120 is 65536; 1 to 65535 are allowed");
@@ -373,9 +366,8 @@ static void test_extension_rules(void) {
     store_be64(pointer, 0x50000);
     expect_extension(FORMAT_EXTENSION_ENCRYPTION, pointer, 16, "");
     store_be64(pointer, 0);
-    expect_extension(
-        FORMAT_EXTENSION_ENCRYPTION, pointer, 16,
-        "the encryption header's offset at offset 120 is 0x0; a multiple of the cluster size 65536 above 0 is allowed");
+    expect_extension(FORMAT_EXTENSION_ENCRYPTION, pointer, 16,
+                     "the encryption header's offset at offset 120 is 0x0; a multiple of the cluster size 65536 above 0 is allowed");
     image[112] = 0x05, image[113] = 0x37, image[114] = 0xbe, image[115] = 0x77;
     expect(116, 4, 16,
            "there is an encryption header pointer at offset 112, but crypt_method at offset 32 is 0; only 2 (LUKS) goes with it");

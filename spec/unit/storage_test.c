@@ -69,14 +69,14 @@ static void test_sentences(void) {
     struct file *below = new_memory(), *file = NULL;
     uint8_t bytes[4096] = {0};
     OK(file_fault_new(below, false, &file));
-    file_fault_set(file, &(struct file_fault_rule) {FILE_FAULT_ANY, 1, 0, -ENOSPC, false});
+    file_fault_set(file, &(struct file_fault_rule){FILE_FAULT_ANY, 1, 0, -ENOSPC, false});
     CHECK(file_write(file, 65536, bytes, 4096, fresh()) == -ENOSPC);
     CHECK(says("write of 4096 bytes at offset 65536 of 'memory': No space left on device"));
     CHECK(file_read(file, 1, bytes, 2, fresh()) == -ENOSPC);
     CHECK(says("read of 2 bytes at offset 1 of 'memory': No space left on device"));
     CHECK(file_truncate(file, 9, fresh()) == -ENOSPC && says("truncation of 'memory' to 9 bytes: No space left on device"));
     CHECK(file_sync(file, fresh()) == -ENOSPC && says("sync of 'memory': No space left on device"));
-    CHECK(file_sync(file, &(struct error) {.code = -EIO, .text = "first"}) == -ENOSPC);
+    CHECK(file_sync(file, &(struct error){.code = -EIO, .text = "first"}) == -ENOSPC);
     file_release(file);
     file_release(below);
 }
@@ -136,18 +136,20 @@ static void test_null(void) {
 
 /* ---- two files, the same operations ---- */
 
-enum { VECTOR_MAX = 5 };
+enum {
+    VECTOR_MAX = 5
+};
 
 /* Cuts `bytes` into random entries, some of them empty. */
 static int random_vector(uint64_t *state, uint8_t *bytes, uint64_t length, struct iovec *vector) {
     const int count = (int) unit_below(state, VECTOR_MAX);
     for (int i = 0; i < count; i++) {
         const uint64_t step = unit_below(state, length + 1);
-        vector[i] = (struct iovec) {bytes, step};
+        vector[i] = (struct iovec){bytes, step};
         bytes += step;
         length -= step;
     }
-    vector[count] = (struct iovec) {bytes, length};
+    vector[count] = (struct iovec){bytes, length};
     return count + 1;
 }
 
@@ -288,9 +290,7 @@ static int flat_length(struct file *file, uint64_t *length) {
     *length = ((struct flat *) file)->length;
     return 0;
 }
-static void flat_destroy(struct file *file) {
-    memory_free(file);
-}
+static void flat_destroy(struct file *file) { memory_free(file); }
 static const struct file_ops flat_ops = {
     "flat", flat_readv, flat_writev, flat_zero, flat_discard, flat_allocate, flat_truncate, NULL, flat_length, NULL, flat_destroy,
 };
@@ -378,7 +378,7 @@ static int posix_body(void) {
     const unsigned flags = FILE_POSIX_WRITE | FILE_POSIX_CREATE | (have_direct ? FILE_POSIX_DIRECT : 0);
     int result = file_posix_open(path, flags, &file, fresh());
     if (result == 0) result = file_write(file, 5, "hello", 5, fresh());
-    if (result == 0) result = file_read(file, 5, (char[5]) {0}, 5, fresh());
+    if (result == 0) result = file_read(file, 5, (char[5]){0}, 5, fresh());
     file_release(file);
     return result;
 }
@@ -401,18 +401,20 @@ static void test_posix_model(unsigned flags, unsigned rounds) {
 }
 
 static void test_posix_many_entries(unsigned flags) {
-    enum { COUNT = 2500 };
+    enum {
+        COUNT = 2500
+    };
     static struct iovec vector[COUNT];
     struct file *file = new_file(flags);
     uint8_t *bytes = memory_aligned(COUNT * 512), *again = memory_aligned(COUNT * 512);
     uint64_t state = unit_seed;
     for (size_t i = 0; i < (size_t) COUNT * 512; i++) bytes[i] = (uint8_t) unit_random(&state);
-    for (size_t i = 0; i < COUNT; i++) vector[i] = (struct iovec) {bytes + i * 512, 512};
+    for (size_t i = 0; i < COUNT; i++) vector[i] = (struct iovec){bytes + i * 512, 512};
     vector[1].iov_len = 0;
     vector[0].iov_len = 1024;
     OK(file_writev(file, 4096, vector, COUNT, fresh()));
     CHECK(length_of(file) == 4096 + COUNT * 512);
-    for (size_t i = 0; i < COUNT; i++) vector[i] = (struct iovec) {again + i * 512, 512};
+    for (size_t i = 0; i < COUNT; i++) vector[i] = (struct iovec){again + i * 512, 512};
     OK(file_readv(file, 4096, vector, COUNT, fresh()));
     CHECK(memcmp(bytes, again, COUNT * 512) == 0);
     memory_free(bytes);
@@ -499,7 +501,10 @@ static void test_direct_tail(void) {
 
 /* ---- threads ---- */
 
-enum { THREADS = 4, PIECES = 200 };
+enum {
+    THREADS = 4,
+    PIECES = 200
+};
 
 struct neighbour {
     struct file *file;
@@ -528,7 +533,7 @@ static void test_neighbours(struct file *file, uint64_t size) {
     struct neighbour neighbours[THREADS];
     uint8_t bytes[1024];
     for (unsigned i = 0; i < THREADS; i++) {
-        neighbours[i] = (struct neighbour) {file, i, size};
+        neighbours[i] = (struct neighbour){file, i, size};
         OK(pthread_create(&threads[i], NULL, write_pieces, &neighbours[i]));
     }
     for (unsigned i = 0; i < THREADS; i++) pthread_join(threads[i], NULL);
@@ -571,7 +576,7 @@ static int operate(struct file *file, unsigned kind) {
 /* The nth of a kind fails, `times` times; the other kinds are neither counted nor hit. */
 static void test_fault_kind(struct file *file, unsigned kind, uint64_t nth, uint64_t times) {
     uint64_t seen, failed;
-    file_fault_set(file, &(struct file_fault_rule) {kind, nth, times, -EIO, false});
+    file_fault_set(file, &(struct file_fault_rule){kind, nth, times, -EIO, false});
     for (uint64_t i = 1; i <= 6; i++) {
         const bool hit = i >= nth && (times == 0 || i < nth + times);
         CHECK(operate(file, kind) == (hit ? -EIO : 0));
@@ -588,7 +593,7 @@ static void test_faults(bool crashes) {
     for (unsigned kind = 1; kind <= FILE_FAULT_SYNC; kind *= 2)
         for (uint64_t nth = 1; nth <= 4; nth++)
             for (uint64_t times = 0; times <= 2; times++) test_fault_kind(file, kind, nth, times);
-    file_fault_set(file, &(struct file_fault_rule) {FILE_FAULT_READ | FILE_FAULT_SYNC, 3, 1, -ENOSPC, false});
+    file_fault_set(file, &(struct file_fault_rule){FILE_FAULT_READ | FILE_FAULT_SYNC, 3, 1, -ENOSPC, false});
     OK(operate(file, FILE_FAULT_READ));
     OK(operate(file, FILE_FAULT_SYNC));
     CHECK(operate(file, FILE_FAULT_READ) == -ENOSPC);
@@ -605,9 +610,9 @@ static void test_partial(bool crashes) {
     uint8_t bytes[1000];
     memset(bytes, 9, sizeof bytes);
     OK(file_fault_new(below, crashes, &file));
-    file_fault_set(file, &(struct file_fault_rule) {FILE_FAULT_WRITE, 2, 1, -EIO, true});
+    file_fault_set(file, &(struct file_fault_rule){FILE_FAULT_WRITE, 2, 1, -EIO, true});
     OK(file_write(file, 0, bytes, 100, fresh()));
-    CHECK(file_writev(file, 200, (struct iovec[]) {{bytes, 300}, {bytes, 700}}, 2, fresh()) == -EIO);
+    CHECK(file_writev(file, 200, (struct iovec[]){{bytes, 300}, {bytes, 700}}, 2, fresh()) == -EIO);
     CHECK(length_of(file) == 700);
     OK(file_read(file, 0, bytes, 1000, fresh()));
     for (unsigned i = 0; i < 1000; i++) CHECK(bytes[i] == (i < 100 || (i >= 200 && i < 700) ? 9 : 0));
@@ -633,7 +638,9 @@ static void copy_into(struct file *from, struct file *to, uint64_t size) {
 
 /* Keep nothing = the state at the last sync; keep all = the state now; the same seed = the same crash. */
 static void test_crash_ends(struct file *below) {
-    enum { SIZE = 100000 };
+    enum {
+        SIZE = 100000
+    };
     struct file *file = NULL, *mirror = new_memory(), *synced = new_memory(), *target = new_memory(), *again = new_memory();
     OK(file_write(below, 1000, "before", 6, fresh()));
     OK(file_write(mirror, 1000, "before", 6, fresh()));
@@ -658,7 +665,9 @@ static void test_crash_ends(struct file *below) {
 
 /* Each sector of an unsynced write is all old or all new, about half of them new. */
 static void test_crash_sectors(void) {
-    enum { SECTORS = 1000 };
+    enum {
+        SECTORS = 1000
+    };
     struct file *below = new_memory(), *file = NULL, *target = new_memory();
     uint8_t *bytes = memory_aligned(SECTORS * 512 + 512);
     unsigned kept = 0;
@@ -667,7 +676,7 @@ static void test_crash_sectors(void) {
     OK(file_fault_new(below, true, &file));
     memset(bytes, 2, SECTORS * 512);
     OK(file_write(file, 0, bytes, SECTORS * 512, fresh()));
-    file_fault_set(file, &(struct file_fault_rule) {FILE_FAULT_SYNC, 1, 1, -EIO, false});
+    file_fault_set(file, &(struct file_fault_rule){FILE_FAULT_SYNC, 1, 1, -EIO, false});
     CHECK(file_sync(file, fresh()) == -EIO);
     OK(file_fault_crash(file, target, unit_seed, 50, fresh()));
     OK(file_read(target, 0, bytes, SECTORS * 512, fresh()));
@@ -772,9 +781,7 @@ static bool foreign(const char *start, const char *end) {
     return system(command) == 0;
 }
 
-static bool qemu_io(const char *start) {
-    return foreign(start, "-c quit");
-}
+static bool qemu_io(const char *start) { return foreign(start, "-c quit"); }
 
 /* While we hold ours: what the reference may still do. */
 static void test_ours_first(struct file *file) {

@@ -43,8 +43,6 @@ static inline uint64_t unit_random(uint64_t *state) {
 }
 
 /* A number below `limit`. */
-static inline uint64_t unit_below(uint64_t *state, uint64_t limit) {
-    return unit_random(state) % limit;
-}
+static inline uint64_t unit_below(uint64_t *state, uint64_t limit) { return unit_random(state) % limit; }
 
 #endif

@@ -125,10 +125,20 @@ local function cell_result(cell)
     return result
 end
 
---- The order of the runs: each cell until it has finished. Any other order is right too.
-local function run_in_turn(cells)
-    for _, cell in ipairs(cells) do
-        while not cell_finished(cell) do cell_run(cell) end
+--- The order of the runs: case by case, and within a case one run of each environment after the other, so that what drifts
+-- (a disk that fills, a neighbour that wakes) falls on all columns alike.
+local function run_interleaved(cells_of_case)
+    for _, cells in ipairs(cells_of_case) do
+        local left = #cells
+        while left > 0 do
+            left = 0
+            for _, cell in ipairs(cells) do
+                if not cell_finished(cell) then
+                    cell_run(cell)
+                    left = left + 1
+                end
+            end
+        end
     end
 end
 
@@ -156,11 +166,11 @@ end
 --   not fail), average, stdev, median, min, max, n_failed, error (the first), slow
 function run.bench_one(func, env, case, opts)
     local cell = cell_new(func, env, case, check_options(opts, 3))
-    run_in_turn { cell }
+    run_interleaved { { cell } }
     return cell_result(cell)
 end
 
---- Runs every case in every environment.
+--- Runs every case in every environment, the environments of a case in turn.
 -- @tparam function func see bench_one
 -- @tparam {table,...} envs each with a string `id`, all different
 -- @tparam {table,...} cases each with a string `id`, all different
@@ -171,13 +181,14 @@ function run.bench(func, envs, cases, opts)
     opts = check_options(opts, 3)
     check_ids(envs, "environments")
     check_ids(cases, "cases")
-    for _, case in ipairs(cases) do
-        for _, env in ipairs(envs) do cells[#cells + 1] = cell_new(func, env, case, opts) end
+    for i, case in ipairs(cases) do
+        cells[i] = {}
+        for j, env in ipairs(envs) do cells[i][j] = cell_new(func, env, case, opts) end
     end
-    run_in_turn(cells)
-    for _, cell in ipairs(cells) do
-        results[cell.case.id] = results[cell.case.id] or {}
-        results[cell.case.id][cell.env.id] = cell_result(cell)
+    run_interleaved(cells)
+    for i, case in ipairs(cases) do
+        results[case.id] = {}
+        for j, env in ipairs(envs) do results[case.id][env.id] = cell_result(cells[i][j]) end
     end
     return { envs = envs, cases = cases, count = opts.count, results = results }
 end
