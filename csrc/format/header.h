@@ -63,7 +63,8 @@ int header_read(struct header *header, const uint8_t *bytes, size_t length, stru
  * limits and do not overlap one another or the header; that the L1 table covers `size`. */
 int header_check_tables(const struct header *header, uint64_t file_length, struct error *error);
 
-/* Refuses incompatible bits that are not in FORMAT_INCOMPATIBLE_KNOWN with -ENOTSUP, naming each by the feature name table or its number. */
+/* Refuses incompatible bits that are not in FORMAT_INCOMPATIBLE_KNOWN with -ENOTSUP, naming each by the feature name table or its
+ * number. */
 int header_check_features(const struct header *header, struct error *error);
 
 /* Writes all of it into the first `length` bytes of the first cluster at `bytes` (zero-filled up to there). -ENOSPC with a sentence when
@@ -81,7 +82,8 @@ int header_set_extension(struct header *header, uint32_t type, const void *data,
 /* Adds the feature name table that new images carry if they have version 3 and clusters of 8 KiB or more. Returns 0 or -ENOMEM. */
 int header_add_feature_names(struct header *header);
 
-/* The name of a feature bit: kind 0 incompatible, 1 compatible, 2 autoclear; from the image's table, else ours, else "". Written to `name`. */
+/* The name of a feature bit: kind 0 incompatible, 1 compatible, 2 autoclear; from the image's table, else ours, else "". Written to
+ * `name`. */
 void header_feature_name(const struct header *header, unsigned kind, unsigned bit, char name[static 47]);
 
 /* The geometry that the header describes. */

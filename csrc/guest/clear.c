@@ -45,7 +45,8 @@ static enum plan go_on(struct request *request, uint64_t length) {
     return PLAN_GO_ON;
 }
 
-/* Changes entries from guest_offset on, until the slice or the range ends or bytes are needed. Returns the guest bytes done; *bytes: why it stopped. */
+/* Changes entries from guest_offset on, until the slice or the range ends or bytes are needed. Returns the guest bytes done; *bytes:
+ * why it stopped. */
 static uint64_t clear_entries(struct request *request, struct slot *slot, uint64_t guest_offset, uint64_t end, bool *bytes) {
     struct image *image = request->image;
     const uint64_t now = inflight_drop_time(&image->inflight);

@@ -2,11 +2,10 @@
  *
  * Covering: giving a stretch of host clusters refcount blocks, and the refcount table room for them.
  *
- * New blocks describe themselves. A stretch without blocks has only free clusters (in a sound image; metadata there is refused), so the blocks go to its
- * very start, followed by a longer refcount table where one is needed, and `extra` clusters for the caller; all of these
- * are counted in the new blocks before anything points at them. The bytes are written by moves; the table in memory
- * changes only when they are on their way to the disk (flush puts a sync between them and the pointers).
- * One cover at a time: alloc->covering.
+ * New blocks describe themselves. A stretch without blocks has only free clusters (in a sound image; metadata there is refused), so the
+ * blocks go to its very start, followed by a longer refcount table where one is needed, and `extra` clusters for the caller; all of
+ * these are counted in the new blocks before anything points at them. The bytes are written by moves; the table in memory changes only
+ * when they are on their way to the disk (flush puts a sync between them and the pointers). One cover at a time: alloc->covering.
  */
 #ifndef QCOW2_METADATA_COVER_H
 #define QCOW2_METADATA_COVER_H

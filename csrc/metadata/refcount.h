@@ -33,7 +33,8 @@ enum refcount_state {
     REFCOUNT_FAILED,    /* see `error` */
 };
 
-/* Takes over `table` (memory_*; `entries` of them in host byte order), whose blocks it notes in `overlap`. On failure the caller keeps the table. */
+/* Takes over `table` (memory_*; `entries` of them in host byte order), whose blocks it notes in `overlap`. On failure the caller keeps
+ * the table. */
 int refcount_init(struct refcount *refcount, const struct geometry *geometry, struct overlap *overlap, uint64_t *table, uint64_t entries,
                   uint64_t table_offset, uint64_t cache_bytes);
 

@@ -31,7 +31,8 @@ int file_posix_descriptor(const struct file *file);
 /* Whether the kernel takes these bytes as they are: always, unless O_DIRECT asks for an alignment that they do not have. */
 bool file_posix_takes(const struct file *file, uint64_t offset, const struct iovec *vector, int count);
 
-/* Reads or writes the vector, of `length` bytes, if the page cache can do so without waiting. False: it is to be done in another way, as a whole. */
+/* Reads or writes the vector, of `length` bytes, if the page cache can do so without waiting. False: it is to be done in another way,
+ * as a whole. */
 bool file_posix_at_once(struct file *file, bool write, uint64_t offset, const struct iovec *vector, int count, uint64_t length);
 
 /* Goes on, within the call, where a read or write of the vector that file_posix_takes ended after `moved` bytes. */

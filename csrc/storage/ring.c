@@ -16,6 +16,8 @@
 #include "storage/ring_forms.h"
 #include "storage/vector.h"
 
+#define NANOSECONDS UINT64_C(1000000000) /* in a second */
+
 int ring_open(enum ring_kind kind, unsigned depth, struct ring **ring, struct error *error) {
     if (depth == 0 || depth > RING_DEPTH_MAX)
         return error_set(error, -EINVAL, "a ring takes 1 to %u operations at a time, not %u", RING_DEPTH_MAX, depth);
@@ -36,7 +38,7 @@ uint64_t ring_clock(struct ring *ring) {
     struct timespec time;
     (void) ring;
     clock_gettime(CLOCK_MONOTONIC, &time);
-    return (uint64_t) time.tv_sec * UINT64_C(1000000000) + (uint64_t) time.tv_nsec;
+    return (uint64_t) time.tv_sec * NANOSECONDS + (uint64_t) time.tv_nsec;
 }
 
 bool ring_is_plain(const struct move *move, uint64_t *length) {
@@ -72,7 +74,11 @@ struct ring_job *ring_jobs_take(struct ring_jobs *jobs) {
 
 void ring_ended_init(struct ring_ended *ended) {
     pthread_mutex_init(&ended->lock, NULL);
-    pthread_cond_init(&ended->changed, NULL);
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&ended->changed, &attributes);
+    pthread_condattr_destroy(&attributes);
 }
 
 void ring_ended_destroy(struct ring_ended *ended) {
@@ -87,11 +93,20 @@ void ring_ended_add(struct ring_ended *ended, struct ring_job *job) {
     pthread_mutex_unlock(&ended->lock);
 }
 
-struct ring_job *ring_ended_take(struct ring_ended *ended, bool wait) {
+/* Waits for a change; false when the time is up. */
+static bool wait_until(struct ring_ended *ended, uint64_t until) {
+    const struct timespec time = {.tv_sec = (time_t) (until / NANOSECONDS), .tv_nsec = (long) (until % NANOSECONDS)};
+    if (until == 0) return false;
+    if (until != RING_FOREVER) return pthread_cond_timedwait(&ended->changed, &ended->lock, &time) == 0;
+    pthread_cond_wait(&ended->changed, &ended->lock);
+    return true;
+}
+
+struct ring_job *ring_ended_take(struct ring_ended *ended, uint64_t until) {
     pthread_mutex_lock(&ended->lock);
-    while (wait && !ended->jobs.first && !ended->woken) pthread_cond_wait(&ended->changed, &ended->lock);
+    while (!ended->jobs.first && !ended->woken && wait_until(ended, until)) continue;
     struct ring_job *job = ring_jobs_take(&ended->jobs);
-    if (wait && !job) ended->woken = false;
+    if (until > 0 && !job) ended->woken = false;
     pthread_mutex_unlock(&ended->lock);
     return job;
 }

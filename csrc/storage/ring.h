@@ -4,8 +4,9 @@
  *
  * Forms: io_uring, a pool of threads, the caller's own thread. RING_AUTO is io_uring where there
  * is one, else threads, and first tries a buffered read or write in the caller's thread (RWF_NOWAIT), so that what is in the page
- * cache never pays for a hop. What io_uring does not do here (an unaligned O_DIRECT write, a file without a descriptor, zeroing, discarding)
- * the caller's thread does in ring_submit, through file.h. A ring belongs to one thread; only ring_wake may be called from others.
+ * cache never pays for a hop. What io_uring does not do here (an unaligned O_DIRECT write, a file without a descriptor, zeroing,
+ * discarding) the caller's thread does in ring_submit, through file.h. A ring belongs to one thread; only ring_wake may be called from
+ * others.
  */
 #ifndef QCOW2_STORAGE_RING_H
 #define QCOW2_STORAGE_RING_H
@@ -22,6 +23,7 @@ enum ring_kind {
 };
 
 #define RING_DEPTH_MAX 16384u
+#define RING_FOREVER UINT64_MAX
 
 struct ring_job { /* one move under way; belongs to the caller, who leaves it alone from submit to reap */
     struct move move;
@@ -38,7 +40,7 @@ struct ring; /* the forms' own; the first member is its ring_ops */
 struct ring_ops {
     const char *name; /* "io_uring", "threads", "sync" */
     void (*submit)(struct ring *ring, struct ring_job *job);
-    struct ring_job *(*reap)(struct ring *ring, bool wait);
+    struct ring_job *(*reap)(struct ring *ring, uint64_t until);
     void (*wake)(struct ring *ring);
     uint64_t (*now)(struct ring *ring); /* nanoseconds: the monotonic clock */
     void (*close)(struct ring *ring);
@@ -48,19 +50,22 @@ struct ring {
     const struct ring_ops *ops;
 };
 
-/* Opens a ring for at most `depth` jobs at a time (1 to RING_DEPTH_MAX). RING_URING where there is none (or it is forbidden): -ENOTSUP with a sentence; RING_AUTO
- * takes threads then. */
+/* Opens a ring for at most `depth` jobs at a time (1 to RING_DEPTH_MAX). RING_URING where there is none (or it is forbidden): -ENOTSUP
+ * with a sentence; RING_AUTO takes threads then. */
 int ring_open(enum ring_kind kind, unsigned depth, struct ring **ring, struct error *error);
 
-/* Starts the job, in the next ring_reap at the latest; it may be over already when this returns, but is reaped all the same. At most `depth` may be
- * under way, those not yet reaped among them. Whatever orders two jobs (a sync, overlapping ranges) is the caller's: it submits one when it has reaped the other. */
+/* Starts the job, in the next ring_reap at the latest; it may be over already when this returns, but is reaped all the same. At most
+ * `depth` may be under way, those not yet reaped among them. Whatever orders two jobs (a sync, overlapping ranges) is the caller's: it
+ * submits one when it has reaped the other. */
 static inline void ring_submit(struct ring *ring, struct ring_job *job) { ring->ops->submit(ring, job); }
 
-/* A job that has ended, or NULL: none has (wait = false), or ring_wake was called. With `wait` and nothing under way it waits for that; in virtual time, where
- * nobody can wake, it returns NULL. */
-static inline struct ring_job *ring_reap(struct ring *ring, bool wait) { return ring->ops->reap(ring, wait); }
+/* A job that has ended, or NULL. Waits for one until ring_now is `until`: 0 = not at all, RING_FOREVER = until one ends; in all cases
+ * only until ring_wake is called, also when nothing is under way. In virtual time, where nobody can wake, RING_FOREVER with nothing
+ * under way gives NULL. */
+static inline struct ring_job *ring_reap(struct ring *ring, uint64_t until) { return ring->ops->reap(ring, until); }
 
-/* Makes the ring_reap that waits, or else the next one that would, return NULL; from any thread. Wakes are not counted: one NULL may answer several. */
+/* Makes the ring_reap that waits, or else the next one that would, return NULL; from any thread. Wakes are not counted: one NULL may
+ * answer several. */
 static inline void ring_wake(struct ring *ring) { ring->ops->wake(ring); }
 
 static inline uint64_t ring_now(struct ring *ring) { return ring->ops->now(ring); }

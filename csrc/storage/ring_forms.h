@@ -21,7 +21,7 @@ int ring_uring_open(unsigned depth, bool eager, struct ring **ring, struct error
 int ring_threads_open(unsigned depth, bool eager, struct ring **ring, struct error *error);
 int ring_sync_open(struct ring **ring, struct error *error);
 
-/* The monotonic clock, for ring_ops. */
+/* The monotonic clock in nanoseconds, for ring_ops. */
 uint64_t ring_clock(struct ring *ring);
 
 /* Whether the move reads or writes some bytes of a real file that may be read or written so. */
@@ -45,7 +45,7 @@ struct ring_ended { /* jobs that have ended, and the wakes; any thread adds, one
 void ring_ended_init(struct ring_ended *ended);
 void ring_ended_destroy(struct ring_ended *ended);
 void ring_ended_add(struct ring_ended *ended, struct ring_job *job);
-struct ring_job *ring_ended_take(struct ring_ended *ended, bool wait); /* as ring_reap says */
+struct ring_job *ring_ended_take(struct ring_ended *ended, uint64_t until); /* as ring_reap says */
 void ring_ended_wake(struct ring_ended *ended);
 
 #endif

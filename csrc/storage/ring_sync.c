@@ -21,7 +21,7 @@ static void sync_submit(struct ring *ring, struct ring_job *job) {
     ring_ended_add(&sync_of(ring)->ended, job);
 }
 
-static struct ring_job *sync_reap(struct ring *ring, bool wait) { return ring_ended_take(&sync_of(ring)->ended, wait); }
+static struct ring_job *sync_reap(struct ring *ring, uint64_t until) { return ring_ended_take(&sync_of(ring)->ended, until); }
 
 static void sync_wake(struct ring *ring) { ring_ended_wake(&sync_of(ring)->ended); }
 

@@ -94,7 +94,7 @@ static void threads_submit(struct ring *ring, struct ring_job *job) {
     ring_ended_add(&threads->ended, job);
 }
 
-static struct ring_job *threads_reap(struct ring *ring, bool wait) { return ring_ended_take(&threads_of(ring)->ended, wait); }
+static struct ring_job *threads_reap(struct ring *ring, uint64_t until) { return ring_ended_take(&threads_of(ring)->ended, until); }
 
 static void threads_wake(struct ring *ring) { ring_ended_wake(&threads_of(ring)->ended); }
 

@@ -2,14 +2,16 @@
  *
  * A ring on io_uring: reads, writes and syncs of real files go to the kernel by the batch, everything else is done in ring_submit.
  *
- * A job is in `waiting` until a batch is full or ring_reap has nothing better to do, then has a slot, until `ended` tells the owner, who puts it in
- * `reaped` (so that one lock fetches many). What the kernel does by half, or not at all because it was interrupted, file_posix_rest ends.
- * An O_DIRECT write is a guest of its file's gate from just before the kernel has it until it ends. Another thread, or this one within
- * some other call, that needs the file alone collects our completions for us. So the completion queue and `ended` are under the lock, and a
- * collector holds it while it waits for the kernel, which it does only while `guests` > 0. Invariant: when this thread asks for the
- * lock or waits at a gate, the kernel has all guests. So something is bound to complete, and nobody waits for ever.
- * The bell, an eventfd that the kernel polls for us, ends a wait in which the owner would miss a wake or what a collector took.
+ * A job is in `waiting` until a batch is full or ring_reap has nothing better to do, then has a slot, until `ended` tells the owner,
+ * who puts it in `reaped` (so that one lock fetches many). What the kernel does by half, or not at all because it was interrupted,
+ * file_posix_rest ends. An O_DIRECT write is a guest of its file's gate from just before the kernel has it until it ends. Another
+ * thread, or this one within some other call, that needs the file alone collects our completions for us. So the completion queue and
+ * `ended` are under the lock, and a collector holds it while it waits for the kernel, which it does only while `guests` > 0. Invariant:
+ * when this thread asks for the lock or waits at a gate, the kernel has all guests. So something is bound to complete, and nobody waits
+ * for ever. The bell, an eventfd that the kernel polls for us, ends a wait in which the owner would miss a wake or what a collector
+ * took.
  */
+#define _GNU_SOURCE 1
 #include "storage/ring.h"
 #include "storage/ring_forms.h"
 
@@ -39,9 +41,10 @@ int ring_uring_open(unsigned depth, bool eager, struct ring **ring, struct error
 #include "storage/gate.h"
 #include "storage/vector.h"
 
-#define BATCH 8u                      /* jobs that wait for each other before the kernel gets them */
-#define ENTRIES_MIN 8u                /* twice as many completions fit, so there is room for the bell's */
-#define PIECE_MAX (UINT64_C(1) << 30) /* of one contiguous read or write: its length has 32 bits */
+#define NANOSECONDS UINT64_C(1000000000) /* in a second */
+#define BATCH 8u                         /* jobs that wait for each other before the kernel gets them */
+#define ENTRIES_MIN 8u                   /* twice as many completions fit, so there is room for the bell's */
+#define PIECE_MAX (UINT64_C(1) << 30)    /* of one contiguous read or write: its length has 32 bits */
 
 struct slot {                /* a job that the kernel has */
     struct gate_guest guest; /* first: the gate gives it back */
@@ -239,17 +242,28 @@ static struct ring_job *take_ended(struct uring *uring) {
     return ring_jobs_take(&uring->reaped);
 }
 
-static struct ring_job *uring_reap(struct ring *ring, bool wait) {
+/* Starts what waits, and waits for something to complete, or for the bell. False when the time is up. */
+static bool wait_until(struct uring *uring, uint64_t until) {
+    if (until == RING_FOREVER) {
+        start(uring, 1);
+        return true;
+    }
+    start(uring, 0);
+    const uint64_t now = ring_clock(&uring->ring);
+    if (now >= until) return false;
+    const struct timespec time = {.tv_sec = (time_t) ((until - now) / NANOSECONDS), .tv_nsec = (long) ((until - now) % NANOSECONDS)};
+    ppoll(&(struct pollfd){.fd = uring->io.ring_fd, .events = POLLIN}, 1, &time, NULL);
+    return true;
+}
+
+static struct ring_job *uring_reap(struct ring *ring, uint64_t until) {
     struct uring *uring = uring_of(ring);
     struct ring_job *job = take_ended(uring);
-    while (!job && wait && !atomic_load(&uring->woken)) {
-        start(uring, 1);
-        job = take_ended(uring);
-    }
+    while (!job && until > 0 && !atomic_load(&uring->woken) && wait_until(uring, until)) job = take_ended(uring);
     if (job) return job;
     start(uring, 0);
     job = take_ended(uring);
-    if (!job && wait) atomic_exchange(&uring->woken, false);
+    if (!job && until > 0) atomic_exchange(&uring->woken, false);
     return job;
 }
 

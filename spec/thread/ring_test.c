@@ -70,7 +70,7 @@ static struct move move_of(enum move_kind kind, struct file *file, uint64_t offs
 static int run(struct ring *ring, struct ring_job *job, struct move move) {
     job->move = move;
     ring_submit(ring, job);
-    CHECK(ring_reap(ring, true) == job && ring_reap(ring, false) == NULL);
+    CHECK(ring_reap(ring, RING_FOREVER) == job && ring_reap(ring, 0) == NULL);
     return job->error.code;
 }
 
@@ -167,7 +167,7 @@ static void end(struct player *player, struct task *task) {
 }
 
 static void reap(struct player *player, bool wait) {
-    struct ring_job *job = ring_reap(player->ring, wait);
+    struct ring_job *job = ring_reap(player->ring, wait ? RING_FOREVER : 0);
     CHECK(job != NULL || !wait);
     if (job) end(player, (struct task *) job);
 }
@@ -177,7 +177,7 @@ static void settle(struct player *player) {
     struct error error = {0};
     uint64_t mine = 0, theirs = 0;
     while (player->under_way > 0) reap(player, true);
-    CHECK(ring_reap(player->ring, false) == NULL);
+    CHECK(ring_reap(player->ring, 0) == NULL);
     OK(file_length(player->file, &mine, &error));
     OK(file_length(player->model, &theirs, &error));
     CHECK(mine == theirs);
@@ -255,10 +255,16 @@ static void test_wakes(enum ring_kind kind) {
     uint8_t bytes[4][512] = {{0}};
     unsigned under_way = 0, filled_at = UINT_MAX;
     pthread_t thread;
-    CHECK(ring_reap(waker.ring, false) == NULL);
+    CHECK(ring_reap(waker.ring, 0) == NULL);
     ring_wake(waker.ring);
     ring_wake(waker.ring);
-    CHECK(ring_reap(waker.ring, false) == NULL && ring_reap(waker.ring, true) == NULL);
+    CHECK(ring_reap(waker.ring, 0) == NULL && ring_reap(waker.ring, RING_FOREVER) == NULL);
+    const uint64_t soon = ring_now(waker.ring) + 3000000;
+    CHECK(ring_reap(waker.ring, soon) == NULL && ring_now(waker.ring) >= soon);
+    CHECK(ring_reap(waker.ring, soon) == NULL); /* long ago */
+    ring_wake(waker.ring);
+    const uint64_t late = ring_now(waker.ring) + UINT64_C(3600000000000);
+    CHECK(ring_reap(waker.ring, late) == NULL && ring_now(waker.ring) < late);
     OK(pthread_create(&thread, NULL, wake_often, &waker));
     while (waker.answered < waker.rounds) {
         if (under_way == 0 && filled_at != waker.answered && waker.answered % 2 == 0)
@@ -266,12 +272,12 @@ static void test_wakes(enum ring_kind kind) {
                 jobs[under_way].move = move_of(MOVE_WRITE, file, under_way * 512, bytes[under_way], 512);
                 ring_submit(waker.ring, &jobs[under_way]);
             }
-        const struct ring_job *job = ring_reap(waker.ring, true);
+        const struct ring_job *job = ring_reap(waker.ring, RING_FOREVER);
         if (job) under_way--;
         else waker.answered = waker.asked;
         CHECK(!job || job->error.code == 0);
     }
-    while (under_way > 0) under_way -= ring_reap(waker.ring, true) != NULL;
+    while (under_way > 0) under_way -= ring_reap(waker.ring, RING_FOREVER) != NULL;
     OK(pthread_join(thread, NULL));
     ring_wake(waker.ring);
     ring_close(waker.ring);
@@ -425,7 +431,7 @@ static void *write_parts(void *argument) {
             jobs[slot].move = move_of(MOVE_WRITE, neighbour->file, offset_of(part), own, length_of(part));
             ring_submit(ring, &jobs[slot]);
             under_way++;
-        } else if ((job = ring_reap(ring, under_way > 0)) != NULL) {
+        } else if ((job = ring_reap(ring, under_way > 0 ? RING_FOREVER : 0)) != NULL) {
             CHECK(job->error.code == 0);
             parts[job - jobs] = UINT_MAX;
             under_way--;
