@@ -14,7 +14,7 @@ LUA_RUN = $(eval LUA_RUN := $$(shell LUA='$$(LUA)' sh .ci/find-lua interpreter))
 NO_LUA = $(error Lua 5.4 was not found: try `make deps`, or name LUA_INCDIR (headers) and LUA (interpreter))
 FOUND = $(eval FOUND := $(foreach one,$(OPTIONAL),$(call probe,$(one),$(subst :, ,$(one)))))$(FOUND)
 probe = $(shell printf '$(hash)include <$(word 2,$(2))>\nint main(void) { return 0; }\n' | \
-	$(CC) $(CPPFLAGS) -xc - -o /dev/null -l$(word 3,$(2)) 2>/dev/null && echo $(1))
+	$(CC) $(CPPFLAGS) $(addprefix -I,$(ZLIB_INCDIR)) $(addprefix -L,$(ZLIB_LIBDIR)) -xc - -o /dev/null -l$(word 3,$(2)) 2>/dev/null && echo $(1))
 found = $(word $(1),$(subst :, ,$(2)))
 hash = \#
 
@@ -27,7 +27,9 @@ COMPILE = $(CC) -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARNINGS) $(ASSE
 	$(or $(LUA_CFLAGS),$(NO_LUA)) $(addprefix -I,$(ZLIB_INCDIR)) \
 	$(foreach one,$(FOUND),-DHAVE_$(call found,1,$(one)))
 LINK = $(CC) -pthread $(CFLAGS) -Wl,--as-needed $(LDFLAGS)
-LIBS = $(addprefix -L,$(ZLIB_LIBDIR)) -lz -lm $(foreach one,$(FOUND),-l$(call found,3,$(one)))
+NO_ZLIB = $(error zlib was not found: try `make deps`, or name ZLIB_INCDIR and ZLIB_LIBDIR)
+ZLIB = $(eval ZLIB := $(call probe,-lz,_ zlib.h z))$(ZLIB)
+LIBS = $(addprefix -L,$(ZLIB_LIBDIR)) $(or $(ZLIB),$(NO_ZLIB)) -lm $(foreach one,$(FOUND),-l$(call found,3,$(one)))
 LUA_ENV = env -u LUA_INIT -u LUA_INIT_5_4 LUA_PATH_5_4='./lua/?.lua;./lua/?/init.lua;;' LUA_CPATH_5_4='$(BUILD)/?.so;;'
 RUN = $(LUA_ENV) $(TEST_ENV) $(or $(LUA_RUN),$(NO_LUA))
 

@@ -216,7 +216,7 @@ describe("a backing chain", function()
         assert.equal("btopb", top:read(499999, 5))
         assert.equal(("b"):rep(100), top:read(458752, 100))
         assert.equal(65536 - 3, top:stats().cow_read_bytes)
-        assert.matches("the backing file shows through", tostring(top:explain(0)))
+        assert.matches("the backing file shows through.*/base.qcow2' %(qcow2%)", tostring(top:explain(0)))
         top:close()
         local alone = assert(qcow2.open(folder .. "/top.qcow2", { backing = false, read_only = true }))
         assert.equal("\0\0", alone:read(0, 2))
@@ -236,5 +236,106 @@ describe("a backing chain", function()
         none, message = qcow2.open(folder .. "/b.qcow2", { read_only = true })
         assert.is_nil(none)
         assert.matches("loop", message)
+    end)
+
+    it("is explained down to the level that has the byte", function()
+        local base = assert(qcow2.create(folder .. "/e0.raw", { size = "1M", format = "raw" }))
+        base:close()
+        assert(qcow2.create(folder .. "/e1.qcow2", { backing_file = "e0.raw", backing_format = "raw", size = "4M" })):close()
+        local middle = assert(qcow2.open(folder .. "/e1.qcow2"))
+        middle:write(65536, "m")
+        middle:close()
+        local top <close> = assert(qcow2.create(folder .. "/e2.qcow2", { backing_file = "e1.qcow2", backing_format = "qcow2" }))
+        local levels = {}
+        for _, step in ipairs(top:explain(65536)) do levels[#levels + 1] = step.what end
+        assert.same({ "header", "L1 entry", "L2 entry", "backing file", "header", "L1 entry", "L2 entry", "refcount" }, levels)
+        assert.matches("backing file '.*/e1.qcow2' %(qcow2%).*\n.*\n.*\n.*host cluster %d+ .*: refcount 1", tostring(top:explain(65536)))
+        assert.matches("e0.raw' %(raw%)\n  raw image: offset 0 of the file$", tostring(top:explain(0)))
+        assert.matches("e0.raw' %(raw%)\n  ends before that %(1048576 bytes%): reads as zeroes$", tostring(top:explain(2 << 20)))
+    end)
+end)
+
+describe("create over a file that is there", function()
+    local folder, remove
+    setup(function() folder, remove = require("spec.support.oracle").temp_dir() end)
+    teardown(function() remove() end)
+
+    local function precious(name)
+        local path = folder .. "/" .. name
+        local image = assert(qcow2.create(path, { size = "1M" }))
+        assert(image:write(0, "precious"))
+        assert(image:close())
+        return path
+    end
+
+    local function unharmed(path)
+        local image <close> = assert(qcow2.open(path, { read_only = true, backing = false }))
+        assert.equal("precious", image:read(0, 8))
+    end
+
+    it("leaves it as it is when the backing file is that file, or leads to it", function()
+        local path = precious "p.qcow2"
+        for _, options in ipairs { { backing_file = "p.qcow2" }, { backing_file = "p.qcow2", size = "2M" }, { backing_file = path } } do
+            local image, message, code = qcow2.create(path, options)
+            assert.is_nil(image)
+            assert.equal("EINVAL", code)
+            assert.matches("p.qcow2' itself is in that chain", message)
+        end
+        assert(qcow2.create(folder .. "/mid.qcow2", { backing_file = "p.qcow2" })):close()
+        assert.matches("itself is in that chain", select(2, qcow2.create(path, { backing_file = "mid.qcow2" })))
+        unharmed(path)
+    end)
+
+    it("leaves it as it is when the backing file is missing, or is no image", function()
+        local path = precious "q.qcow2"
+        local image, message, code = qcow2.create(path, { size = "10M", backing_file = "nope.qcow2" })
+        assert.is_nil(image)
+        assert.equal("ENOENT", code)
+        assert.matches("^backing_file: .*nope.qcow2", message)
+        assert.is_nil((qcow2.create(path, { size = "10M", backing_file = "q.qcow2.none", backing_format = "raw" })))
+        assert.is_nil((qcow2.create(folder .. "/new.qcow2", { size = "10M", backing_file = "nope.qcow2" })))
+        assert.is_nil(io.open(folder .. "/new.qcow2"))
+        unharmed(path)
+    end)
+end)
+
+describe("misuse", function()
+    local image = assert(qcow2.create(qcow2.memory "disk", { size = "64M" }))
+
+    for name, case in pairs {
+        ["l2 with a word"] = { function() image:l2 "x" end, "l2: the index must be a whole number from 0 on, not string" },
+        ["clusters with a word"] = { function() image:clusters "x" end, "clusters: the offset is 'x'; a size is" },
+        ["clusters from below 0"] = { function() image:clusters(-1) end, "clusters: the offset must be bytes .* not %-1" },
+        ["explain between bytes"] = { function() image:explain(1.5) end, "explain: the offset must be bytes .* not 1.5" },
+        ["a method without its image"] = { function() image.explain(0) end, "explain: an image expected, got number" },
+        ["resize to a table"] = { function() image:resize {} end, "resize: the size must be bytes .* not table" },
+        ["create without a path"] = { function() qcow2.create(nil, { size = 1 }) end, "create: a path or a storage expected, got nil" },
+        ["open of a number"] = { function() qcow2.open(5) end, "open: a path or a storage expected, got number" },
+        ["fault with a misspelt option"] = {
+            function() qcow2.fault(qcow2.memory(), { crash = true }) end, "fault: unknown option 'crash' %(did you mean 'crashes'%?%)",
+        },
+        ["file with a misspelt option"] = { function() qcow2.file("x", { wirte = true }) end, "file: unknown option 'wirte' %(did you mean 'write'" },
+    } do
+        it("of " .. name .. " raises at its line", function()
+            local good, message = pcall(case[1])
+            assert.is_false(good)
+            assert.matches("image_spec.lua:%d+: " .. case[2], message)
+        end)
+    end
+
+    it("is not what a raw image is asked", function()
+        local raw <close> = assert(qcow2.create(qcow2.memory "raw", { size = "1M", format = "raw" }))
+        for _, name in ipairs { "l1", "l2", "refcount" } do
+            local none, message, code = raw[name](raw, 0)
+            assert.is_nil(none)
+            assert.matches("a raw image has no", message)
+            assert.equal("ENOTSUP", code)
+        end
+    end)
+
+    it("is not a size in words", function()
+        assert(image:resize "65M")
+        assert.equal(65 << 20, image:size())
+        assert.equal(1, #image:clusters("1M", "64K"))
     end)
 end)

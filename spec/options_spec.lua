@@ -262,7 +262,7 @@ describe("options.open", function()
         local flat = options.open()
         assert.same({
             read_only = false, cache = "writeback", cache_clean_interval = 600, overlap_check = flat.overlap_check, discard = "unmap",
-            detect_zeroes = "off", cow = "skip", backing = true, force_share = false,
+            detect_zeroes = "off", aio = "auto", cow = "skip", backing = true, force_share = false,
         }, flat)
         assert.is_nil(options.open({ format = "raw" }).cache_clean_interval)
     end)

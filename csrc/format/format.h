@@ -53,6 +53,8 @@
 #define FORMAT_HOST_OFFSET_BITS 56u /* host offsets in L1 and L2 entries end below 2^56 */
 
 enum {
+    FORMAT_INCOMPATIBLE_OFFSET = 72,
+    FORMAT_AUTOCLEAR_OFFSET = 88,
     FORMAT_HEADER_V2_LENGTH = 72,
     FORMAT_HEADER_V3_LENGTH = 104, /* the least that version 3 allows */
     FORMAT_HEADER_LENGTH = 112,    /* what we write: with compression type and padding */

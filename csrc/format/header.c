@@ -190,7 +190,9 @@ static int read_all(struct header *header, const uint8_t *bytes, size_t length, 
 
     if (!within_u64(name.offset, name.size, length)) return cut("the backing file name", length, error);
     header->backing_file = memory_text((const char *) bytes + name.offset, name.size);
-    return header->backing_file != NULL ? 0 : error_set(error, -ENOMEM, "no memory for the backing file name");
+    if (header->backing_file == NULL) return error_set(error, -ENOMEM, "no memory for the backing file name");
+    if (strlen(header->backing_file) == name.size) return 0;
+    return error_set(error, ERROR_CORRUPT, "the backing file name at offset %" PRIu64 " has a zero byte in it", name.offset);
 }
 
 int header_read(struct header *header, const uint8_t *bytes, size_t length, struct error *error) {

@@ -11,6 +11,7 @@
 #include "format/header.h"
 #include "guest/inflight.h"
 #include "metadata/flush.h"
+#include "storage/ring.h"
 
 enum image_format {
     IMAGE_RAW, /* guest offset = host offset; the rooms are not used */
@@ -30,14 +31,15 @@ struct image_stats { /* guest requests and what they caused; bytes and operation
 };
 
 struct image {
-    enum image_format format; /* constant, like the next four */
+    enum image_format format; /* constant, like the next six */
     struct file *file;
     struct image *backing; /* NULL: unallocated clusters read as zeroes; owned */
     enum image_cow cow;
+    enum ring_kind aio; /* what its queues and jobs use */
     bool read_only, write_through, discard_ignored;
     bool detect_zeroes, detected_unmap; /* writes of nothing but zeroes become zero writes (that may unmap) */
     bool probed;                        /* the format was found by looking, so a raw image must not come to look like another */
-    bool is_writer;                     /* it holds file->has_writer */
+    enum file_use use;                  /* what it does with its file */
 
     pthread_mutex_t lock;
     uint64_t size; /* virtual size in bytes */

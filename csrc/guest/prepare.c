@@ -110,18 +110,30 @@ static int link_table(struct request *request, int result) {
     return 0;
 }
 
+/* Where the file can grow, only not as far as was tried, the write is planned again. */
+static int link_growth(struct request *request, int result) {
+    result = alloc_grow_done(&request->image->alloc, &request->moves.items[0], result);
+    if (result == 0) error_clear(&request->error);
+    return result;
+}
+
+static int link_cover(struct request *request, int result) {
+    struct image *image = request->image;
+    const bool grows = request->moves.items[0].kind == MOVE_TRUNCATE;
+    const int covered = cover_done(&request->piece.cover, &image->alloc, result, inflight_drop_time(&image->inflight));
+    if (covered < 0) request->piece.count = 0; /* nothing came with it */
+    if (!grows) return covered;
+    const int grown = link_growth(request, result);
+    return result < 0 ? grown : covered;
+}
+
 int link_prepared(struct request *request, int result) {
     struct image *image = request->image;
     image->flush.unsynced = true;
     switch (request->piece.kind) {
-        case PIECE_GROW: alloc_grow_done(&image->alloc, &request->moves.items[0], result); break;
+        case PIECE_GROW: result = link_growth(request, result); break;
         case PIECE_TABLE: result = link_table(request, result); break;
-        case PIECE_COVER: {
-            const struct move *first = &request->moves.items[0];
-            if (first->kind == MOVE_TRUNCATE) alloc_grow_done(&image->alloc, first, result);
-            result = cover_done(&request->piece.cover, &image->alloc, result, inflight_drop_time(&image->inflight));
-            break;
-        }
+        case PIECE_COVER: result = link_cover(request, result); break;
         default: break;
     }
     return result;

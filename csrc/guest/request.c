@@ -99,9 +99,27 @@ static enum go advance_check(struct request *request) {
     const int result = check(request);
     if (result == 0) count(request);
     clean_caches(image);
+    const bool claims = changes_image(request->kind) && image->header.autoclear_features != 0;
     pthread_mutex_unlock(&image->lock);
-    request->state = result < 0 ? STATE_FAILED : request->kind == REQUEST_FLUSH ? STATE_FLUSH : STATE_PLAN;
+    request->state = result < 0 ? STATE_FAILED : request->kind == REQUEST_FLUSH ? STATE_FLUSH : claims ? STATE_CLAIM : STATE_PLAN;
     return GO_ON;
+}
+
+/* Autoclear features speak of data that we do not keep true: cleared, and durably so, before anything else changes. */
+static enum go advance_claim(struct request *request) {
+    memset(request->note, 0, sizeof request->note);
+    request->moves.count = 0;
+    moves_add_bytes(&request->moves, MOVE_WRITE, request->image->file, FORMAT_AUTOCLEAR_OFFSET, request->note, sizeof request->note);
+    moves_add(&request->moves, MOVE_SYNC, request->image->file, 0, 0)->after = true;
+    return GO_MOVE;
+}
+
+static void claimed(struct request *request, int result) {
+    request->state = result < 0 ? STATE_FAILED : STATE_PLAN;
+    if (result < 0) return;
+    pthread_mutex_lock(&request->image->lock);
+    request->image->header.autoclear_features = 0;
+    pthread_mutex_unlock(&request->image->lock);
 }
 
 /* ---- planning ---- */
@@ -260,7 +278,7 @@ static enum go note_corruption(struct request *request) {
     image->header.incompatible_features |= FORMAT_INCOMPATIBLE_CORRUPT;
     store_be64(request->note, image->header.incompatible_features);
     request->moves.count = 0;
-    moves_add_bytes(&request->moves, MOVE_WRITE, image->file, 72, request->note, sizeof request->note);
+    moves_add_bytes(&request->moves, MOVE_WRITE, image->file, FORMAT_INCOMPATIBLE_OFFSET, request->note, sizeof request->note);
     return GO_MOVE;
 }
 
@@ -285,6 +303,7 @@ static enum go advance_done(struct request *request) {
 static enum go advance_state(struct request *request) {
     switch (request->state) {
         case STATE_CHECK: return advance_check(request);
+        case STATE_CLAIM: return advance_claim(request);
         case STATE_PLAN: return advance_plan(request);
         case STATE_EDGES: return advance_edges(request);
         case STATE_MOVE: return finish_piece(request, 0); /* a piece without moves */
@@ -320,14 +339,24 @@ static void table_read(struct request *request, int result) {
     else request->state = STATE_FAILED;
 }
 
+/* The header may not have been told: the next request that meets a contradiction, or is refused for one, tries again. */
+static void noted(struct request *request, int result) {
+    struct image *image = request->image;
+    pthread_mutex_lock(&image->lock);
+    image->corrupt_noted = result == 0;
+    pthread_mutex_unlock(&image->lock);
+}
+
 void request_moved(struct request *request, int result) {
     switch (request->state) {
+        case STATE_CLAIM: claimed(request, result); break;
         case STATE_TABLE: table_read(request, result); break;
         case STATE_EDGES:
             if (result < 0) finish_piece(request, result);
             break;
         case STATE_MOVE: finish_piece(request, result); break;
         case STATE_FLUSH: flush_moves_ended(request, result); break;
+        case STATE_NOTE: noted(request, result); break;
         default: break;
     }
 }

@@ -41,6 +41,7 @@ enum request_step {
 
 enum request_state {
     STATE_CHECK,  /* nothing has happened yet */
+    STATE_CLAIM,  /* the header is being told, before the first change, that autoclear features are not kept */
     STATE_PLAN,   /* between pieces: holds nothing */
     STATE_TABLE,  /* a table is being read for a plan */
     STATE_EDGES,  /* a piece's edges are being read */
@@ -107,7 +108,7 @@ struct request {
     bool flushing; /* `round` is under way */
     bool flushed;  /* the flush that ends the request has been done */
     struct flush_round round;
-    uint8_t note[8]; /* the header field that says: corrupt */
+    uint8_t note[8]; /* a field of the header, to write */
 };
 
 /* Makes the request ready to advance. */

@@ -7,7 +7,6 @@
 #include "image/chain.h"
 
 #include <string.h>
-#include <sys/stat.h>
 
 #include "base/memory.h"
 #include "storage/file_posix.h"
@@ -36,34 +35,37 @@ char *backing_path(const char *image_path, const char *name) {
     return path;
 }
 
-static bool same_file(const char *a, const char *b) {
-    struct stat left, right;
-    return stat(a, &left) == 0 && stat(b, &right) == 0 && left.st_dev == right.st_dev && left.st_ino == right.st_ino;
-}
-
-static int refuse_loop(const struct image *top, const char *path, struct error *error) {
+bool chain_has_file(const struct image *top, const char *path) {
     for (const struct image *image = top; image != NULL; image = image->backing) {
-        if (same_file(image->file->name, path)) {
-            return error_set(error, ERROR_CORRUPT, "the backing chain of '%s' is a loop: '%s' is in it twice", top->file->name, path);
-        }
+        if (file_posix_is_at(image->file, path)) return true;
     }
-    return 0;
+    return false;
 }
 
-static enum image_open_format recorded_format(const struct image *image) {
+/* The format that the image records for its backing file. */
+static int recorded_format(const struct image *image, enum image_open_format *format, struct error *error) {
     const struct header_extension *extension = header_find_extension(&image->header, FORMAT_EXTENSION_BACKING_FORMAT);
-    if (extension == NULL) return IMAGE_OPEN_PROBE;
-    if (extension->length == 3 && memcmp(extension->data, "raw", 3) == 0) return IMAGE_OPEN_RAW;
-    return IMAGE_OPEN_QCOW2; /* what is neither is found out, and named, when its header is read */
+    *format = IMAGE_OPEN_PROBE;
+    if (extension == NULL) return 0;
+    *format = IMAGE_OPEN_RAW;
+    if (extension->length == 3 && memcmp(extension->data, "raw", 3) == 0) return 0;
+    *format = IMAGE_OPEN_QCOW2;
+    if (extension->length == 5 && memcmp(extension->data, "qcow2", 5) == 0) return 0;
+    return error_set(error, -ENOTSUP, "format '%.*s' of the backing file of '%s' is not known: qcow2 and raw are", (int) extension->length,
+                     (const char *) extension->data, image->file->name);
 }
 
 static int open_below(struct image *top, struct image *above, const struct image_options *options, struct error *error) {
     struct image_options level = *options;
-    level.format = recorded_format(above);
+    int result = recorded_format(above, &level.format, error);
+    if (result < 0) return result;
     level.read_only = true;
+    level.l2_cache_size = level.l2_cache_entry_size = level.refcount_cache_size = 0; /* those asked for are the top's */
     char *path = backing_path(above->file->name, above->header.backing_file);
     if (path == NULL) return error_set(error, -ENOMEM, "no memory to open a backing file");
-    int result = refuse_loop(top, path, error);
+    if (chain_has_file(top, path)) {
+        result = error_set(error, ERROR_CORRUPT, "the backing chain of '%s' is a loop: '%s' is in it twice", top->file->name, path);
+    }
     if (result == 0) result = open_path(path, &level, &above->backing, error);
     if (result < 0) error_prefix(error, "backing file of '%s'", above->file->name);
     memory_free(path);

@@ -14,6 +14,9 @@ int image_open(struct file *file, const struct image_options *options, struct im
 /* Opens the file at `path` as the options say, and the image in it. */
 int image_open_path(const char *path, const struct image_options *options, struct image **image, struct error *error);
 
+/* Whether the file at `path` is that of one of the chain's images: the same device and inode. */
+bool chain_has_file(const struct image *top, const char *path);
+
 /* The path that `name`, stored in the image at `image_path`, means: relative names are relative to that image's directory.
  * Memory of memory_*; NULL when there is none. */
 char *backing_path(const char *image_path, const char *name);

@@ -6,6 +6,7 @@
  */
 #include "image/create.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -191,37 +192,56 @@ static struct create_options with_whole_sectors(const struct create_options *opt
     return rounded;
 }
 
-int image_create(struct file *file, const struct create_options *given, struct error *error) {
-    const struct create_options rounded = with_whole_sectors(given), *options = &rounded;
+static int create_qcow2(struct file *file, const struct create_options *options, struct error *error) {
     struct layout layout = {.table = 0};
     uint8_t *header = NULL;
-    int result = check_options(options, error);
-    if (result < 0) return result;
-    if (options->format == IMAGE_RAW) return create_raw(file, options, error);
-    result = plan_layout(options, &layout, error);
+    int result = plan_layout(options, &layout, error);
     if (result == 0) result = make_header(options, &layout, &header, error);
     if (result == 0) result = write_image(file, &layout, header, error);
     memory_free(header);
-    if (result == 0 && options->preallocation != PREALLOCATION_OFF) result = preallocate_qcow2(file, options, error);
-    return result == 0 ? file_sync(file, error) : result;
+    return result;
 }
 
-/* The backing file's size, for an image that names none. */
-static int size_from_backing(const char *path, struct create_options *options, struct error *error) {
+/* With the file for itself from before the first change to after the last; preallocation's own image is the writer while it is open. */
+static int make_image(struct file *file, const struct create_options *options, struct error *error) {
+    const bool preallocates = options->format == IMAGE_QCOW2 && options->preallocation != PREALLOCATION_OFF;
+    struct error ignored = {.code = 0};
+    enum file_use use = FILE_USE_WRITE;
+    int result = check_options(options, error);
+    if (result < 0) return result;
+    if (file_change_use(file, FILE_USE_NOTHING, use, error) < 0) return error_prefix(error, "'%s'", file->name);
+    result = options->format == IMAGE_RAW ? create_raw(file, options, error) : create_qcow2(file, options, error);
+    if (result == 0 && preallocates) {
+        file_change_use(file, use, FILE_USE_READ, &ignored);
+        use = FILE_USE_READ;
+        result = preallocate_qcow2(file, options, error);
+    }
+    if (result == 0) result = file_sync(file, error);
+    file_change_use(file, use, FILE_USE_NOTHING, &ignored);
+    return result;
+}
+
+/* Opens the backing file as the new image will, so that nothing is made, and nothing replaced, over one that cannot be opened or that has
+ * the new image itself somewhere below it. Also gives the size to an image that names none. */
+static int check_backing(const char *path, bool is_file, struct create_options *options, struct error *error) {
     struct image_options open_options = image_options_default();
     struct image *backing = NULL;
+    if (options->backing_file == NULL) return 0;
     open_options.read_only = true;
     if (options->backing_format != NULL)
         open_options.format = strcmp(options->backing_format, "raw") == 0 ? IMAGE_OPEN_RAW : IMAGE_OPEN_QCOW2;
     char *backing_file = backing_path(path, options->backing_file);
     if (backing_file == NULL) return error_set(error, -ENOMEM, "no memory to open the backing file");
-    const int result = image_open_path(backing_file, &open_options, &backing, error);
+    int result = image_open_path(backing_file, &open_options, &backing, error);
     memory_free(backing_file);
-    if (result < 0) return result;
-    options->size = backing->size;
+    if (result < 0) return error_prefix(error, "backing_file");
+    if (is_file && chain_has_file(backing, path)) {
+        result = error_set(error, -EINVAL, "backing_file '%s': '%s' itself is in that chain", options->backing_file, path);
+    }
+    if (options->size_from_backing) options->size = round_up_u64(backing->size, SECTOR_SIZE);
     struct error ignored = {.code = 0};
     image_close(backing, &ignored);
-    return 0;
+    return result;
 }
 
 /* All that can be known to be wrong is known before the file is touched. */
@@ -236,21 +256,33 @@ static int rehearse(const struct create_options *options, struct error *error) {
     return result;
 }
 
+int image_create(struct file *file, const struct create_options *options, struct error *error) {
+    struct create_options filled = with_whole_sectors(options);
+    const int result = check_backing(file->name, file_posix_descriptor(file) >= 0, &filled, error);
+    return result < 0 ? result : make_image(file, &filled, error);
+}
+
+/* A file of ours that did not become an image goes again; a symbolic link that led to it was not ours. */
+static void remove_file(const char *path) {
+    char *target = realpath(path, NULL);
+    if (target != NULL) unlink(target);
+    free(target);
+}
+
 int image_create_path(const char *path, const struct create_options *options, struct error *error) {
     struct create_options filled = with_whole_sectors(options);
     struct file *file = NULL;
     struct stat before;
-    int result = filled.size_from_backing ? size_from_backing(path, &filled, error) : 0;
+    int result = check_backing(path, true, &filled, error);
     if (result == 0) result = rehearse(&filled, error);
     if (result < 0) return result;
     const bool was_there = stat(path, &before) == 0;
     const unsigned flags =
         FILE_POSIX_WRITE | FILE_POSIX_CREATE | (options->direct ? FILE_POSIX_DIRECT : 0) | (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
     result = file_posix_open(path, flags, &file, error);
-    if (result == 0) result = file_lock(file, FILE_USE_WRITE, error);
     const bool ours = result == 0 && !was_there;
-    if (result == 0) result = image_create(file, &filled, error);
+    if (result == 0) result = make_image(file, &filled, error);
     file_release(file);
-    if (result < 0 && ours) unlink(path);
+    if (result < 0 && ours) remove_file(path);
     return result;
 }

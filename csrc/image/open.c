@@ -71,16 +71,6 @@ static int refuse_unsupported(const struct image *image, struct error *error) {
     return 0;
 }
 
-/* Autoclear features speak of data that we would not keep true: cleared before anything else is written. */
-static int clear_autoclear(struct image *image, struct error *error) {
-    if (image->read_only || image->header.autoclear_features == 0) return 0;
-    const uint8_t zeroes[8] = {0};
-    int result = file_write(image->file, 88, zeroes, sizeof zeroes, error);
-    if (result == 0) result = file_sync(image->file, error); /* before anything else is */
-    if (result == 0) image->header.autoclear_features = 0;
-    return result;
-}
-
 /* ---- tables ---- */
 
 static int read_table(struct image *image, uint64_t offset, uint64_t entries, uint64_t **table, struct error *error) {
@@ -95,6 +85,13 @@ static int read_table(struct image *image, uint64_t offset, uint64_t entries, ui
     return result;
 }
 
+/* More than all blocks of twice the image's size would be is never used. */
+static uint64_t refcount_cache_most(const struct image *image) {
+    const uint64_t clusters = 2 * geometry_clusters_for(&image->geometry, image->header.size) + 1024;
+    const uint64_t blocks = ceil_div_u64(clusters, geometry_block_entries(&image->geometry));
+    return max_u64(geometry_offset(&image->geometry, blocks), min_u64(image->geometry.cluster_size, 65536) * REFCOUNT_CACHE_SLICES);
+}
+
 static int open_refcounts(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
     const struct header *header = &image->header;
     const uint64_t entries = geometry_offset(&image->geometry, header->refcount_table_clusters) / 8;
@@ -102,7 +99,8 @@ static int open_refcounts(struct image *image, const struct image_options *optio
     uint64_t *table = NULL;
     int result = read_table(image, header->refcount_table_offset, entries, &table, error);
     if (result < 0) return result;
-    const uint64_t cache = options->refcount_cache_size != 0 ? options->refcount_cache_size : slice * REFCOUNT_CACHE_SLICES;
+    const uint64_t asked = options->refcount_cache_size != 0 ? options->refcount_cache_size : slice * REFCOUNT_CACHE_SLICES;
+    const uint64_t cache = min_u64(asked, refcount_cache_most(image));
     result = refcount_init(&image->refcount, &image->geometry, &image->overlap, table, entries, header->refcount_table_offset, cache);
     if (result < 0) {
         memory_free(table);
@@ -113,9 +111,8 @@ static int open_refcounts(struct image *image, const struct image_options *optio
 }
 
 static uint64_t l2_cache_size(const struct image *image, const struct image_options *options, uint64_t entry_size) {
-    if (options->l2_cache_size != 0) return options->l2_cache_size;
-    const uint64_t tables = image->header.l1_size;
-    return max_u64(min_u64(L2_CACHE_MAX, tables * image->geometry.cluster_size), 2 * entry_size);
+    const uint64_t all = image->header.l1_size * (uint64_t) image->geometry.cluster_size;
+    return max_u64(min_u64(options->l2_cache_size != 0 ? options->l2_cache_size : L2_CACHE_MAX, all), 2 * entry_size);
 }
 
 static int open_map(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
@@ -169,8 +166,7 @@ static int open_qcow2(struct image *image, const struct image_options *options, 
     image->size = image->header.size;
     image->corrupt = (image->header.incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0;
     image->corrupt_noted = image->corrupt;
-    result = open_rooms(image, options, file_length, error);
-    return result == 0 ? clear_autoclear(image, error) : result;
+    return open_rooms(image, options, file_length, error);
 }
 
 /* ---- the image ---- */
@@ -199,14 +195,13 @@ static int fill(struct image *image, const struct image_options *options, struct
     image->detect_zeroes = options->detect_zeroes;
     image->detected_unmap = options->detected_unmap;
     image->cow = options->cow;
+    image->aio = options->aio;
     image->clean_interval = options->cache_clean_interval;
     image->cleaned_at = seconds_now();
-    if (!image->read_only && atomic_exchange(&image->file->has_writer, true)) {
-        return error_set(error, -EBUSY, "it is open for writing already");
-    }
-    image->is_writer = !image->read_only;
     const enum file_use use = !image->read_only ? FILE_USE_WRITE : options->force_share ? FILE_USE_READ_SHARED : FILE_USE_READ;
-    int result = file_lock(image->file, use, error);
+    image->use = FILE_USE_NOTHING;
+    int result = file_change_use(image->file, FILE_USE_NOTHING, use, error);
+    if (result == 0) image->use = use;
     if (result == 0) result = file_length(image->file, &length, error);
     if (result == 0) result = probe_format(image, options, length, error);
     if (result < 0) return result;
@@ -224,8 +219,7 @@ static void destroy(struct image *image) {
     header_clear(&image->header);
     pthread_mutex_destroy(&image->lock);
     struct error ignored = {.code = 0};
-    if (image->is_writer) atomic_store(&image->file->has_writer, false);
-    file_lock(image->file, FILE_USE_NOTHING, &ignored);
+    file_change_use(image->file, image->use, FILE_USE_NOTHING, &ignored);
     file_release(image->file);
     memory_free(image);
 }

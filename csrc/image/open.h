@@ -23,6 +23,7 @@ struct image_options {
     bool discard_ignored, detect_zeroes, detected_unmap;
     bool open_backing, force_share;
     enum image_cow cow;
+    enum ring_kind aio;            /* for queues and benchmark jobs */
     unsigned overlap_check;        /* bits of overlap_kind */
     uint64_t l2_cache_size;        /* bytes; 0 = what covers the whole image, at most 32 MiB */
     uint64_t l2_cache_entry_size;  /* bytes, a power of two; 0 = 4 KiB, at most a cluster */

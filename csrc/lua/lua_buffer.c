@@ -33,6 +33,15 @@ const uint8_t *lua_buffer_bytes(lua_State *L, int index, uint64_t *length) {
     return (const uint8_t *) text;
 }
 
+uint8_t *lua_buffer_part(lua_State *L, int index, uint64_t *length) {
+    const struct lua_buffer *buffer = lua_buffer_check(L, index);
+    const uint64_t start = lua_isnoneornil(L, index + 1) ? 0 : lua_check_unsigned(L, index + 1, "position");
+    luaL_argcheck(L, start <= buffer->length, index + 1, "the position passes the end of the buffer");
+    *length = lua_isnoneornil(L, index + 2) ? buffer->length - start : lua_check_unsigned(L, index + 2, "length");
+    luaL_argcheck(L, *length <= buffer->length - start, index + 2, "the length passes the end of the buffer");
+    return buffer->bytes + start;
+}
+
 int lua_buffer_new(lua_State *L) {
     uint64_t length;
     const uint8_t *bytes = NULL;
@@ -53,10 +62,23 @@ int lua_buffer_new(lua_State *L) {
     return 1;
 }
 
+/* When a whole state is closed, a buffer may be collected before the queue that moves bytes to or from it. */
+static void free_if_unused(struct lua_buffer *buffer) {
+    if (!buffer->collected || buffer->users > 0) return;
+    memory_free(buffer->bytes);
+    buffer->bytes = NULL;
+    buffer->length = 0;
+}
+
+void lua_buffer_use(struct lua_buffer *buffer, int by) {
+    buffer->users += (unsigned) by;
+    free_if_unused(buffer);
+}
+
 static int buffer_gc(lua_State *L) {
     struct lua_buffer *buffer = lua_buffer_check(L, 1);
-    memory_free(buffer->bytes);
-    *buffer = (struct lua_buffer){.bytes = NULL};
+    buffer->collected = true;
+    free_if_unused(buffer);
     return 0;
 }
 

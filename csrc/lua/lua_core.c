@@ -4,7 +4,9 @@
  *
  *   lua_image    create, open, and the methods of an image      lua_inspect  the methods that only look
  *   lua_buffer   aligned bytes                                  lua_storage  memory, null, file, fault
- *   lua_options  option tables as structs                       lua_error    nil, message, code
+ *   lua_options  option tables as structs                       lua_field    fields of tables
+ *   lua_bench    benchmark runs                                 lua_queue    many requests at once
+ *   lua_model    simulated disks                                lua_error    nil, message, code
  *
  * The module `qcow2` is the face; scripts do not require this one.
  */
@@ -13,10 +15,13 @@
 #include <time.h>
 
 #include "base/memory.h"
+#include "lua/lua_bench.h"
 #include "lua/lua_buffer.h"
 #include "lua/lua_error.h"
 #include "lua/lua_image.h"
 #include "lua/lua_inspect.h"
+#include "lua/lua_model.h"
+#include "lua/lua_queue.h"
 #include "lua/lua_storage.h"
 
 /* core.clock(): seconds on a clock that only goes forward. */
@@ -50,6 +55,11 @@ __attribute__((visibility("default"))) int luaopen_qcow2_core(lua_State *L) {
                                          {"null", lua_storage_null},
                                          {"file", lua_storage_file},
                                          {"fault", lua_storage_fault},
+                                         {"bench", lua_bench_new},
+                                         {"queue", lua_queue_new},
+                                         {"model", lua_model_new},
+                                         {"model_parameters", lua_model_parameters},
+                                         {"model_clock", lua_model_clock},
                                          {"clock", core_clock},
                                          {"memory_fail_at", core_memory_fail_at},
                                          {"memory_stats", core_memory_stats},
@@ -57,6 +67,8 @@ __attribute__((visibility("default"))) int luaopen_qcow2_core(lua_State *L) {
     luaL_newlib(L, functions);
     lua_buffer_register(L);
     lua_storage_register(L);
+    lua_bench_register(L);
+    lua_queue_register(L);
     lua_image_register(L);
     lua_inspect_methods(L);
     lua_setfield(L, -2, "image_methods");

@@ -7,6 +7,7 @@
 #include "lua/lua_error.h"
 
 #include <stdint.h>
+#include <string.h>
 
 int lua_error_push(lua_State *L, const struct error *error) {
     lua_pushnil(L);
@@ -25,4 +26,11 @@ uint64_t lua_check_unsigned(lua_State *L, int index, const char *name) {
     const lua_Integer value = luaL_checkinteger(L, index);
     if (value < 0) luaL_argerror(L, index, lua_pushfstring(L, "%s must be 0 or more, not %I", name, value));
     return (uint64_t) value;
+}
+
+const char *lua_check_path(lua_State *L, int index) {
+    size_t length;
+    const char *path = luaL_checklstring(L, index, &length);
+    luaL_argcheck(L, strlen(path) == length, index, "a path has no zero byte");
+    return path;
 }

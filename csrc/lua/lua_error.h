@@ -19,4 +19,7 @@ int lua_error_or_true(lua_State *L, const struct error *error);
 /* The integer argument, which must be 0 or more; raises otherwise, naming it. */
 uint64_t lua_check_unsigned(lua_State *L, int index, const char *name);
 
+/* The argument as a path: a string without a zero byte; raises otherwise. */
+const char *lua_check_path(lua_State *L, int index);
+
 #endif

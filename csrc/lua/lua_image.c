@@ -13,6 +13,7 @@
 #include "image/resize.h"
 #include "lua/lua_buffer.h"
 #include "lua/lua_error.h"
+#include "lua/lua_field.h"
 #include "lua/lua_options.h"
 #include "lua/lua_storage.h"
 
@@ -24,25 +25,38 @@ struct image *lua_image_check(lua_State *L, int index) {
     return self->image;
 }
 
+void lua_image_use(lua_State *L, int index, int by) {
+    struct lua_image *self = check_userdata(L, index);
+    self->users += (unsigned) by;
+}
+
+/* Raises what would pull the image away from under its users. */
+static void check_unused(lua_State *L, const struct lua_image *self, const char *what) {
+    if (self->users > 0) luaL_error(L, "attempt to %s an image with %d open queues or benchmark runs", what, (int) self->users);
+}
+
 /* ---- life ---- */
+
+/* Whatever may run Lua code (a metamethod, a finalizer when memory is asked for) may close an image or a storage. So each function here
+ * reads its options and asks for its memory first, and only then takes the image or file that it works on. */
 
 int lua_image_create(lua_State *L) {
     const struct create_options options = lua_options_create(L, 2);
     struct error error = {.code = 0};
     struct file *file = lua_storage_test(L, 1);
     if (file != NULL) image_create(file, &options, &error);
-    else image_create_path(luaL_checkstring(L, 1), &options, &error);
+    else image_create_path(lua_check_path(L, 1), &options, &error);
     return lua_error_or_true(L, &error);
 }
 
 int lua_image_open(lua_State *L) {
     const struct image_options options = lua_options_open(L, 2);
     struct error error = {.code = 0};
-    struct file *file = lua_storage_test(L, 1);
-    const char *path = file == NULL ? luaL_checkstring(L, 1) : NULL;
     struct lua_image *self = lua_newuserdatauv(L, sizeof *self, 0);
-    self->image = NULL;
+    *self = (struct lua_image){.image = NULL};
     luaL_setmetatable(L, LUA_IMAGE_TYPE);
+    struct file *file = lua_storage_test(L, 1);
+    const char *path = file == NULL ? lua_check_path(L, 1) : NULL;
     if (file != NULL) image_open(file, &options, &self->image, &error);
     else image_open_path(path, &options, &self->image, &error);
     return error.code < 0 ? lua_error_push(L, &error) : 1;
@@ -52,6 +66,7 @@ static int image_close_method(lua_State *L) {
     struct lua_image *self = check_userdata(L, 1);
     struct image *image = self->image;
     struct error error = {.code = 0};
+    check_unused(L, self, "close");
     self->image = NULL;
     image_close(image, &error);
     return lua_error_or_true(L, &error);
@@ -72,20 +87,11 @@ static int image_read(lua_State *L) {
     luaL_Buffer buffer;
     const bool inside = within_u64(offset, length, image->size);
     uint8_t *bytes = (uint8_t *) luaL_buffinitsize(L, &buffer, inside ? length : 0);
+    image = lua_image_check(L, 1);
     request_start(&request, image, REQUEST_READ, offset, length, bytes);
     if (request_run(&request) < 0) return lua_error_push(L, &request.error);
     luaL_pushresultsize(&buffer, length);
     return 1;
-}
-
-/* The part of the buffer at `index` that the two arguments after it name: its whole length without them. */
-static uint8_t *buffer_part(lua_State *L, int index, uint64_t *length) {
-    const struct lua_buffer *buffer = lua_buffer_check(L, index);
-    const uint64_t start = lua_isnoneornil(L, index + 1) ? 0 : lua_check_unsigned(L, index + 1, "position");
-    luaL_argcheck(L, start <= buffer->length, index + 1, "the position passes the end of the buffer");
-    *length = lua_isnoneornil(L, index + 2) ? buffer->length - start : lua_check_unsigned(L, index + 2, "length");
-    luaL_argcheck(L, *length <= buffer->length - start, index + 2, "the length passes the end of the buffer");
-    return buffer->bytes + start;
 }
 
 /* image:read_into(offset, buffer [, position [, length]]). */
@@ -93,7 +99,7 @@ static int image_read_into(lua_State *L) {
     struct image *image = lua_image_check(L, 1);
     const uint64_t offset = lua_check_unsigned(L, 2, "offset");
     uint64_t length;
-    uint8_t *bytes = buffer_part(L, 3, &length);
+    uint8_t *bytes = lua_buffer_part(L, 3, &length);
     struct request request;
     request_start(&request, image, REQUEST_READ, offset, length, bytes);
     return run(L, &request);
@@ -113,17 +119,14 @@ static int image_write(lua_State *L) {
 static bool option(lua_State *L, int index, const char *name) {
     if (lua_isnoneornil(L, index)) return false;
     luaL_checktype(L, index, LUA_TTABLE);
-    lua_getfield(L, index, name);
-    const bool set = lua_toboolean(L, -1) != 0;
-    lua_pop(L, 1);
-    return set;
+    return lua_field_boolean(L, index, name, false);
 }
 
 /* image:write_zeroes(offset, length [, {unmap = boolean}]). */
 static int image_write_zeroes(lua_State *L) {
-    struct image *image = lua_image_check(L, 1);
     const uint64_t offset = lua_check_unsigned(L, 2, "offset"), length = lua_check_unsigned(L, 3, "length");
     const bool unmap = option(L, 4, "unmap");
+    struct image *image = lua_image_check(L, 1);
     struct request request;
     request_start(&request, image, REQUEST_ZERO, offset, length, NULL);
     request.may_unmap = unmap;
@@ -154,10 +157,12 @@ static int image_size(lua_State *L) {
 
 /* image:resize(size): bytes; what is new reads as zeroes. Smaller only with {shrink = true}. */
 static int image_resize_method(lua_State *L) {
-    struct image *image = lua_image_check(L, 1);
     const uint64_t size = lua_check_unsigned(L, 2, "size");
+    const bool may_shrink = option(L, 3, "shrink");
+    struct image *image = lua_image_check(L, 1);
+    check_unused(L, check_userdata(L, 1), "resize");
     struct error error = {.code = 0};
-    if (size < image->size && !option(L, 3, "shrink")) {
+    if (size < image->size && !may_shrink) {
         error_set(&error, -EINVAL, "resize from %llu to %llu bytes throws bytes away: say shrink = true", (unsigned long long) image->size,
                   (unsigned long long) size);
         return lua_error_push(L, &error);

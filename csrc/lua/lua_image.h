@@ -13,10 +13,14 @@
 
 struct lua_image {
     struct image *image; /* NULL before open and after close */
+    unsigned users;      /* queues and benchmark runs that are not closed: the image stays open as long */
 };
 
 /* The open image at the index; raises when it is none or closed. */
 struct image *lua_image_check(lua_State *L, int index);
+
+/* The image at the index gets one more user, or one less. */
+void lua_image_use(lua_State *L, int index, int by);
 
 /* core.create(path | storage, options): true. core.open(path | storage, options): an image. */
 int lua_image_create(lua_State *L);

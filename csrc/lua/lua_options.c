@@ -1,47 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * One reader for each kind of value, and one function for each of the two structs. Names are options.lua's.
+ * One function for each of the two structs. Names are options.lua's.
  * A value that only a caller who bypasses options.lua can give raises.
  */
 #include "lua/lua_options.h"
 
 #include <lauxlib.h>
-#include <string.h>
 
-static uint64_t integer(lua_State *L, int index, const char *name, uint64_t otherwise) {
-    lua_getfield(L, index, name);
-    const uint64_t value = lua_isnil(L, -1) ? otherwise : (uint64_t) luaL_checkinteger(L, -1);
-    lua_pop(L, 1);
-    return value;
-}
-
-static bool boolean(lua_State *L, int index, const char *name, bool otherwise) {
-    lua_getfield(L, index, name);
-    const bool value = lua_isnil(L, -1) ? otherwise : lua_toboolean(L, -1) != 0;
-    lua_pop(L, 1);
-    return value;
-}
-
-static const char *string(lua_State *L, int index, const char *name) {
-    lua_getfield(L, index, name);
-    const char *value = lua_isnil(L, -1) ? NULL : luaL_checkstring(L, -1);
-    lua_pop(L, 1); /* the table keeps it alive */
-    return value;
-}
-
-static int choice(lua_State *L, int index, const char *name, const char *otherwise, const char *const choices[]) {
-    lua_getfield(L, index, name);
-    const char *value = lua_isnil(L, -1) ? otherwise : luaL_checkstring(L, -1);
-    lua_pop(L, 1);
-    for (int i = 0; choices[i] != NULL; i++) {
-        if (strcmp(choices[i], value) == 0) return i;
-    }
-    return luaL_error(L, "option '%s' cannot be '%s'", name, value);
-}
+#include "lua/lua_field.h"
 
 static void read_cache_mode(lua_State *L, int index, struct image_options *options) {
     static const char *const modes[] = {"writeback", "none", "directsync", "writethrough", "unsafe", NULL};
-    const int mode = choice(L, index, "cache", "writeback", modes);
+    const int mode = lua_field_choice(L, index, "cache", "writeback", modes);
     options->direct = mode == 1 || mode == 2;
     options->write_through = mode == 2 || mode == 3;
     options->no_sync = mode == 4;
@@ -49,25 +19,27 @@ static void read_cache_mode(lua_State *L, int index, struct image_options *optio
 
 struct image_options lua_options_open(lua_State *L, int index) {
     static const char *const formats[] = {"probe", "raw", "qcow2", NULL};
+    static const char *const aios[] = {"auto", "io_uring", "threads", "sync", NULL}; /* in the order of enum ring_kind */
     static const char *const cows[] = {"write", "zero", "skip", NULL};
     static const char *const detects[] = {"off", "on", "unmap", NULL};
     static const char *const discards[] = {"unmap", "ignore", NULL};
     struct image_options options = image_options_default();
     luaL_checktype(L, index, LUA_TTABLE);
-    options.format = (enum image_open_format) choice(L, index, "format", "probe", formats);
-    options.read_only = boolean(L, index, "read_only", false);
-    options.open_backing = boolean(L, index, "backing", true);
-    options.force_share = boolean(L, index, "force_share", false);
-    options.cow = (enum image_cow) choice(L, index, "cow", "skip", cows);
-    const int detect = choice(L, index, "detect_zeroes", "off", detects);
+    options.format = (enum image_open_format) lua_field_choice(L, index, "format", "probe", formats);
+    options.read_only = lua_field_boolean(L, index, "read_only", false);
+    options.open_backing = lua_field_boolean(L, index, "backing", true);
+    options.force_share = lua_field_boolean(L, index, "force_share", false);
+    options.aio = (enum ring_kind) lua_field_choice(L, index, "aio", "auto", aios);
+    options.cow = (enum image_cow) lua_field_choice(L, index, "cow", "skip", cows);
+    const int detect = lua_field_choice(L, index, "detect_zeroes", "off", detects);
     options.detect_zeroes = detect > 0;
     options.detected_unmap = detect == 2;
-    options.discard_ignored = choice(L, index, "discard", "unmap", discards) == 1;
-    options.overlap_check = (unsigned) integer(L, index, "overlap_check", options.overlap_check) & OVERLAP_ALL;
-    options.l2_cache_size = integer(L, index, "l2_cache_size", 0);
-    options.l2_cache_entry_size = integer(L, index, "l2_cache_entry_size", 0);
-    options.refcount_cache_size = integer(L, index, "refcount_cache_size", 0);
-    options.cache_clean_interval = integer(L, index, "cache_clean_interval", options.cache_clean_interval);
+    options.discard_ignored = lua_field_choice(L, index, "discard", "unmap", discards) == 1;
+    options.overlap_check = (unsigned) lua_field_integer(L, index, "overlap_check", options.overlap_check) & OVERLAP_ALL;
+    options.l2_cache_size = lua_field_integer(L, index, "l2_cache_size", 0);
+    options.l2_cache_entry_size = lua_field_integer(L, index, "l2_cache_entry_size", 0);
+    options.refcount_cache_size = lua_field_integer(L, index, "refcount_cache_size", 0);
+    options.cache_clean_interval = lua_field_integer(L, index, "cache_clean_interval", options.cache_clean_interval);
     read_cache_mode(L, index, &options);
     return options;
 }
@@ -87,15 +59,15 @@ struct create_options lua_options_create(lua_State *L, int index) {
     static const char *const preallocations[] = {"off", "metadata", "falloc", "full", NULL};
     luaL_checktype(L, index, LUA_TTABLE);
     struct create_options options = {
-        .format = (enum image_format) choice(L, index, "format", "qcow2", formats),
-        .size = integer(L, index, "size", 0),
-        .version = choice(L, index, "compat", "1.1", compats) == 0 ? 2 : 3,
-        .cluster_bits = log2_of(integer(L, index, "cluster_size", UINT64_C(1) << FORMAT_CLUSTER_BITS_DEFAULT)),
-        .refcount_order = log2_of(integer(L, index, "refcount_bits", UINT64_C(1) << FORMAT_REFCOUNT_ORDER_DEFAULT)),
-        .preallocation = (enum preallocation) choice(L, index, "preallocation", "off", preallocations),
-        .lazy_refcounts = boolean(L, index, "lazy_refcounts", false),
-        .backing_file = string(L, index, "backing_file"),
-        .backing_format = string(L, index, "backing_format"),
+        .format = (enum image_format) lua_field_choice(L, index, "format", "qcow2", formats),
+        .size = lua_field_integer(L, index, "size", 0),
+        .version = lua_field_choice(L, index, "compat", "1.1", compats) == 0 ? 2 : 3,
+        .cluster_bits = log2_of(lua_field_integer(L, index, "cluster_size", UINT64_C(1) << FORMAT_CLUSTER_BITS_DEFAULT)),
+        .refcount_order = log2_of(lua_field_integer(L, index, "refcount_bits", UINT64_C(1) << FORMAT_REFCOUNT_ORDER_DEFAULT)),
+        .preallocation = (enum preallocation) lua_field_choice(L, index, "preallocation", "off", preallocations),
+        .lazy_refcounts = lua_field_boolean(L, index, "lazy_refcounts", false),
+        .backing_file = lua_field_string(L, index, "backing_file"),
+        .backing_format = lua_field_string(L, index, "backing_format"),
     };
     lua_getfield(L, index, "size");
     options.size_from_backing = lua_isnil(L, -1);

@@ -13,12 +13,13 @@
 #include "base/memory.h"
 #include "lua/lua_buffer.h"
 #include "lua/lua_error.h"
+#include "lua/lua_field.h"
 #include "storage/file_fault.h"
 #include "storage/file_memory.h"
 #include "storage/file_null.h"
 #include "storage/file_posix.h"
 
-#define TYPE_NAME "qcow2.Storage"
+#define TYPE_NAME LUA_STORAGE_TYPE
 #define COPY_LENGTH (UINT64_C(1) << 20)
 
 struct lua_storage {
@@ -45,6 +46,10 @@ static struct lua_storage *new_storage(lua_State *L) {
     return storage;
 }
 
+struct file **lua_storage_push(lua_State *L) {
+    return &new_storage(L)->file;
+}
+
 static int made(lua_State *L, int result, struct error *error) {
     if (result == 0) return 1;
     error_set(error, result, "no memory for a storage");
@@ -68,29 +73,23 @@ int lua_storage_null(lua_State *L) {
     return made(L, file_null_new(name, length, &storage->file), &error);
 }
 
-static bool option(lua_State *L, int index, const char *name) {
-    if (!lua_istable(L, index)) return false;
-    lua_getfield(L, index, name);
-    const bool set = lua_toboolean(L, -1) != 0;
-    lua_pop(L, 1);
-    return set;
-}
+static bool option(lua_State *L, const char *name) { return lua_istable(L, 2) && lua_field_boolean(L, 2, name, false); }
 
 /* core.file(path, {write=, create=, direct=}): a plain file, for benchmarks without an image and to put faults over. */
 int lua_storage_file(lua_State *L) {
-    const char *path = luaL_checkstring(L, 1);
+    const char *path = lua_check_path(L, 1);
     struct error error = {.code = 0};
-    const unsigned flags = (option(L, 2, "write") ? FILE_POSIX_WRITE : 0) | (option(L, 2, "create") ? FILE_POSIX_CREATE : 0) |
-                           (option(L, 2, "direct") ? FILE_POSIX_DIRECT : 0);
+    const unsigned flags = (option(L, "write") ? FILE_POSIX_WRITE : 0) | (option(L, "create") ? FILE_POSIX_CREATE : 0) |
+                           (option(L, "direct") ? FILE_POSIX_DIRECT : 0);
     struct lua_storage *storage = new_storage(L);
     return made(L, file_posix_open(path, flags, &storage->file, &error), &error);
 }
 
 int lua_storage_fault(lua_State *L) {
-    struct file *below = check_storage(L)->file;
-    const bool crashes = option(L, 2, "crashes");
+    const bool crashes = option(L, "crashes");
     struct error error = {.code = 0};
     struct lua_storage *storage = new_storage(L);
+    struct file *below = check_storage(L)->file;
     return made(L, file_fault_new(below, crashes, &storage->file), &error);
 }
 
@@ -123,11 +122,11 @@ static int storage_length(lua_State *L) {
 
 /* storage:read(offset, length): a string; what lies past the end reads as zeroes. */
 static int storage_read(lua_State *L) {
-    struct file *file = check_storage(L)->file;
     const uint64_t offset = lua_check_unsigned(L, 2, "offset"), length = lua_check_unsigned(L, 3, "length");
     struct error error = {.code = 0};
     luaL_Buffer buffer;
     char *bytes = luaL_buffinitsize(L, &buffer, length);
+    struct file *file = check_storage(L)->file; /* after what may run Lua code (see lua_image) */
     if (file_read(file, offset, bytes, length, &error) < 0) return lua_error_push(L, &error);
     luaL_pushresultsize(&buffer, length);
     return 1;
@@ -170,15 +169,27 @@ static int copy_all(struct file *from, struct file *to, uint8_t *bytes, struct e
     return result;
 }
 
+/* With the target for ourselves: what another image has open is not replaced. */
+static void save_to(struct file *file, const char *path, uint8_t *bytes, struct error *error) {
+    struct file *target = NULL;
+    struct error ignored = {.code = 0};
+    if (file_posix_open(path, FILE_POSIX_WRITE | FILE_POSIX_CREATE, &target, error) < 0) return;
+    if (file_change_use(target, FILE_USE_NOTHING, FILE_USE_WRITE, error) == 0) {
+        copy_all(file, target, bytes, error);
+        file_change_use(target, FILE_USE_WRITE, FILE_USE_NOTHING, &ignored);
+    }
+    file_release(target);
+}
+
 /* storage:save(path): a copy in a file, so that other programs can look at it. */
 static int storage_save(lua_State *L) {
-    struct file *file = check_storage(L)->file, *target = NULL;
-    const char *path = luaL_checkstring(L, 2);
+    const char *path = lua_check_path(L, 2);
+    struct file *file = check_storage(L)->file;
     struct error error = {.code = 0};
     uint8_t *bytes = memory_aligned(COPY_LENGTH);
     if (bytes == NULL) error_set(&error, -ENOMEM, "no memory to copy '%s'", file->name);
-    else if (file_posix_open(path, FILE_POSIX_WRITE | FILE_POSIX_CREATE, &target, &error) == 0) copy_all(file, target, bytes, &error);
-    file_release(target);
+    else if (file_posix_is_at(file, path)) error_set(&error, -EINVAL, "save: '%s' is the file of this storage", path);
+    else save_to(file, path, bytes, &error);
     memory_free(bytes);
     return lua_error_or_true(L, &error);
 }
@@ -193,42 +204,29 @@ static struct file *check_fault(lua_State *L) {
 
 static unsigned kinds_of(lua_State *L) {
     static const char *const names[] = {"read", "write", "zero", "discard", "allocate", "truncate", "sync", "any", NULL};
-    lua_getfield(L, 2, "op");
-    const int kind = luaL_checkoption(L, -1, "any", names);
-    lua_pop(L, 1);
+    const int kind = lua_field_choice(L, 2, "op", "any", names);
     return kind == 7 ? FILE_FAULT_ANY : 1u << kind;
-}
-
-static uint64_t number_of(lua_State *L, const char *name, lua_Integer otherwise) {
-    lua_getfield(L, 2, name);
-    const lua_Integer value = luaL_optinteger(L, -1, otherwise);
-    lua_pop(L, 1);
-    return (uint64_t) value;
 }
 
 static int code_of(lua_State *L) {
     static const char *const names[] = {"EIO", "ENOSPC", "ENOTSUP", "EACCES", NULL};
     static const int codes[] = {-EIO, -ENOSPC, -ENOTSUP, -EACCES};
-    lua_getfield(L, 2, "code");
-    const int code = codes[luaL_checkoption(L, -1, "EIO", names)];
-    lua_pop(L, 1);
-    return code;
+    return codes[lua_field_choice(L, 2, "code", "EIO", names)];
 }
 
 /* storage:fail{op="write", nth=3, times=1, code="EIO", partial=false}; storage:fail() removes the fault. times=0: for ever. */
 static int storage_fail(lua_State *L) {
-    struct file *file = check_fault(L);
     if (lua_isnoneornil(L, 2)) {
-        file_fault_set(file, NULL);
+        file_fault_set(check_fault(L), NULL);
         return 0;
     }
     luaL_checktype(L, 2, LUA_TTABLE);
     const struct file_fault_rule rule = {.kinds = kinds_of(L),
-                                         .nth = number_of(L, "nth", 1),
-                                         .times = number_of(L, "times", 1),
+                                         .nth = lua_field_integer(L, 2, "nth", 1),
+                                         .times = lua_field_integer(L, 2, "times", 1),
                                          .code = code_of(L),
-                                         .partial = option(L, 2, "partial")};
-    file_fault_set(file, &rule);
+                                         .partial = option(L, "partial")};
+    file_fault_set(check_fault(L), &rule);
     return 0;
 }
 
@@ -243,28 +241,27 @@ static int storage_fault_counts(lua_State *L) {
 
 /* storage:crash(seed, keep_percent): a new memory storage with what a crash now could leave. */
 static int storage_crash(lua_State *L) {
-    struct file *file = check_fault(L);
     const uint64_t seed = (uint64_t) luaL_checkinteger(L, 2);
     const lua_Integer keep = luaL_optinteger(L, 3, 50);
     luaL_argcheck(L, keep >= 0 && keep <= 100, 3, "a percentage expected");
     struct error error = {.code = 0};
     struct lua_storage *left = new_storage(L);
+    struct file *file = check_fault(L);
     int result = file_memory_new("crashed", &left->file);
     if (result == 0) result = file_fault_crash(file, left->file, seed, (unsigned) keep, &error);
     return made(L, result, &error);
 }
 
-void lua_storage_push_stats(lua_State *L, const struct file *file) {
-    const struct file_stats stats = file_stats_of(file);
+void lua_storage_push_stats(lua_State *L, const struct file_stats *stats) {
     const struct {
         const char *name;
         uint64_t value;
-    } fields[] = {{"reads", stats.reads},         {"read_bytes", stats.read_bytes},
-                  {"writes", stats.writes},       {"written_bytes", stats.written_bytes},
-                  {"zeroes", stats.zeroes},       {"zeroed_bytes", stats.zeroed_bytes},
-                  {"discards", stats.discards},   {"discarded_bytes", stats.discarded_bytes},
-                  {"allocates", stats.allocates}, {"truncates", stats.truncates},
-                  {"syncs", stats.syncs}};
+    } fields[] = {{"reads", stats->reads},         {"read_bytes", stats->read_bytes},
+                  {"writes", stats->writes},       {"written_bytes", stats->written_bytes},
+                  {"zeroes", stats->zeroes},       {"zeroed_bytes", stats->zeroed_bytes},
+                  {"discards", stats->discards},   {"discarded_bytes", stats->discarded_bytes},
+                  {"allocates", stats->allocates}, {"truncates", stats->truncates},
+                  {"syncs", stats->syncs}};
     lua_createtable(L, 0, sizeof fields / sizeof *fields);
     for (size_t i = 0; i < sizeof fields / sizeof *fields; i++) {
         lua_pushinteger(L, (lua_Integer) fields[i].value);
@@ -273,7 +270,8 @@ void lua_storage_push_stats(lua_State *L, const struct file *file) {
 }
 
 static int storage_stats(lua_State *L) {
-    lua_storage_push_stats(L, check_storage(L)->file);
+    const struct file_stats stats = file_stats_of(check_storage(L)->file);
+    lua_storage_push_stats(L, &stats);
     return 1;
 }
 

@@ -19,7 +19,13 @@ int lua_storage_file(lua_State *L);
 int lua_storage_fault(lua_State *L);
 
 /* Pushes a table of operations and bytes by kind. */
-void lua_storage_push_stats(lua_State *L, const struct file *file);
+void lua_storage_push_stats(lua_State *L, const struct file_stats *stats);
+
+/* Pushes a storage without a file, and returns where the file goes. */
+struct file **lua_storage_push(lua_State *L);
+
+/* The storage's methods, from other files too, are registered under this name. */
+#define LUA_STORAGE_TYPE "qcow2.Storage"
 
 /* Registers the type. */
 void lua_storage_register(lua_State *L);

@@ -234,13 +234,18 @@ void alloc_release_sweep(struct alloc *alloc) {
 void alloc_grow_plan(struct alloc *alloc, uint64_t host_end, struct moves *moves) {
     uint64_t step = GROW_STEP_MIN; /* an eighth of the file, as a power of two */
     while (step < GROW_STEP_MAX && step < alloc->file_length / 8) step *= 2;
+    if (alloc->grows_exactly) step = 0;
     alloc->growing = true;
     moves->count = 0;
     moves_add(moves, MOVE_TRUNCATE, alloc->file, round_up_u64(host_end, max_u64(step, alloc->geometry->cluster_size)), 0);
 }
 
-void alloc_grow_done(struct alloc *alloc, const struct move *move, int result) {
+int alloc_grow_done(struct alloc *alloc, const struct move *move, int result) {
     alloc->growing = false;
     if (result == 0) alloc->file_length = max_u64(alloc->file_length, move->offset);
     waiters_wake(&alloc->grown);
+    const bool is_full = result == -ENOSPC || result == -EFBIG || result == -EDQUOT;
+    if (!is_full || alloc->grows_exactly) return result;
+    alloc->grows_exactly = true; /* no room for a step ahead: what is needed may still fit */
+    return 0;
 }

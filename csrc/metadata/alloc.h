@@ -31,6 +31,7 @@ struct alloc {
     uint64_t file_length;             /* bytes, with what was grown ahead */
     uint64_t length_at_open;          /* bytes */
     bool growing;                     /* somebody is making the file longer */
+    bool grows_exactly;               /* there was no room for more than is needed */
     bool covering;                    /* somebody is adding refcount blocks */
     bool give_back;                   /* discard the space of clusters that become free */
     struct waiters grown, covered;
@@ -90,7 +91,7 @@ void alloc_release_sweep(struct alloc *alloc);
 /* The move that makes the file long enough for `host_end` bytes (and some steps more); sets `growing`. */
 void alloc_grow_plan(struct alloc *alloc, uint64_t host_end, struct moves *moves);
 
-/* The growth ended; wakes those who wait for it. */
-void alloc_grow_done(struct alloc *alloc, const struct move *move, int result);
+/* The growth ended; wakes those who wait for it. Returns `result`, or 0 where it is worth another try without steps ahead. */
+int alloc_grow_done(struct alloc *alloc, const struct move *move, int result);
 
 #endif

@@ -146,8 +146,12 @@ static int put_table(struct cover *cover, struct alloc *alloc, uint64_t dropped_
     return alloc_drop(alloc, old_cluster, old_count, dropped_at);
 }
 
+/* All or nothing: what was reserved when it was planned may have gone to others since, so it is reserved anew. */
 static int put(struct cover *cover, struct alloc *alloc, uint64_t dropped_at) {
-    int result = cover->table_clusters > 0 ? put_table(cover, alloc, dropped_at) : 0;
+    int result = overlap_reserve(alloc->refcount->overlap, cover->block_count + cover->table_clusters);
+    if (result == 0) result = alloc_reserve_drops(alloc, 1);
+    if (result == 0 && cover->table_clusters > 0) result = put_table(cover, alloc, dropped_at);
+    if (result < 0) return result;
     for (uint64_t i = 0; result == 0 && i < cover->block_count; i++) {
         const uint64_t block_offset = geometry_offset(alloc->geometry, cover->host_cluster + i);
         result = refcount_put_block(alloc->refcount, cover->block_index + i, block_offset);

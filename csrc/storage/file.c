@@ -5,7 +5,8 @@
  * Each wrapper does the same four steps: bounds (a range ends at INT64_MAX or before it; changes need a writable file), count,
  * call the implementation, explain. So implementations see only ranges that are sane and not empty, and never
  * write a sentence themselves (lock excepted). Counters count what went down, failed or not.
- * Called by everyone who does I/O; never retries, never aligns, holds no lock.
+ * Called by everyone who does I/O; never retries, never aligns, and holds no lock
+ * during I/O (only one of its own while the use of a file changes).
  */
 #include "storage/file.h"
 
@@ -22,6 +23,7 @@ int file_init(struct file *file, const struct file_ops *ops, const char *name) {
     if (!file->name) return -ENOMEM;
     file->ops = ops;
     atomic_init(&file->owners, 1);
+    pthread_mutex_init(&file->use_lock, NULL);
     file->alignment = 1;
     file->grows_as_zeroes = true;
     return 0;
@@ -35,6 +37,7 @@ struct file *file_share(struct file *file) {
 void file_release(struct file *file) {
     if (!file || atomic_fetch_sub_explicit(&file->owners, 1, memory_order_acq_rel) > 1) return;
     char *name = file->name;
+    pthread_mutex_destroy(&file->use_lock);
     file->ops->destroy(file);
     memory_free(name);
 }
@@ -144,9 +147,33 @@ int file_length(struct file *file, uint64_t *length, struct error *error) {
     return result == 0 ? 0 : error_set(error, result, "length of '%s': %s", file->name, strerror(-result));
 }
 
-int file_lock(struct file *file, enum file_use use, struct error *error) {
-    const int result = file->ops->lock ? file->ops->lock(file, use, error) : 0;
+/* ---- uses ---- */
+
+static enum file_use strongest_use(const struct file *file) {
+    enum file_use use = FILE_USE_WRITE;
+    while (use < FILE_USE_NOTHING && file->users[use] == 0) use++;
+    return use;
+}
+
+static int change_use(struct file *file, enum file_use from, enum file_use to, struct error *error) {
+    const enum file_use before = strongest_use(file);
+    if (to == FILE_USE_WRITE && from != to && file->users[to] > 0) return error_set(error, -EBUSY, "it is open for writing already");
+    if (from != FILE_USE_NOTHING) file->users[from]--;
+    file->users[to]++;
+    const enum file_use after = strongest_use(file);
+    const int result = before != after && file->ops->lock ? file->ops->lock(file, before, after, error) : 0;
+    if (result < 0) {
+        file->users[to]--;
+        file->users[from]++;
+    }
     return result == 0 ? 0 : error_set(error, result, "lock of '%s': %s", file->name, strerror(-result));
+}
+
+int file_change_use(struct file *file, enum file_use from, enum file_use to, struct error *error) {
+    pthread_mutex_lock(&file->use_lock);
+    const int result = change_use(file, from, to, error);
+    pthread_mutex_unlock(&file->use_lock);
+    return result;
 }
 
 struct file_stats file_stats_of(const struct file *file) {

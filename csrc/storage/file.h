@@ -10,6 +10,7 @@
 #ifndef QCOW2_STORAGE_FILE_H
 #define QCOW2_STORAGE_FILE_H
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -25,11 +26,12 @@ enum file_zero_mode {
     FILE_ZERO_NO_FALLBACK = 2, /* -ENOTSUP rather than writing bytes */
 };
 
-enum file_use {           /* what an image does with its file; decides the byte locks (FORMAT: locks) */
+enum file_use {           /* what an image does with its file, the strongest first; decides the byte locks (FORMAT: locks) */
     FILE_USE_WRITE,       /* we write: others may read only with force_share */
     FILE_USE_READ,        /* we read: nobody may write */
     FILE_USE_READ_SHARED, /* we read, whatever others do */
     FILE_USE_NOTHING,     /* no locks */
+    FILE_USES,
 };
 
 enum file_operation { /* what is checked, counted and explained */
@@ -59,8 +61,8 @@ struct file_ops {
     /* Makes everything that was written durable (fdatasync). */
     int (*sync)(struct file *file);
     int (*length)(struct file *file, uint64_t *length);
-    /* Takes or changes the byte locks; writes a sentence on conflict. NULL: nothing to lock. */
-    int (*lock)(struct file *file, enum file_use use, struct error *error);
+    /* Changes the byte locks, or the use of what lies below; writes a sentence on conflict. NULL: nothing to lock. */
+    int (*lock)(struct file *file, enum file_use from, enum file_use to, struct error *error);
     /* Called by the last file_release; frees the implementation's struct, not the name. */
     void (*destroy)(struct file *file);
 };
@@ -79,10 +81,11 @@ struct file { /* the first member of each implementation's own struct */
     _Atomic int owners;
     uint32_t alignment; /* offsets and lengths that are multiples of this go down as they are; 1, 512 or 4096 */
     bool read_only;
-    atomic_bool has_writer; /* an image is open for writing in it: there is one at a time */
-    bool grows_as_zeroes;   /* what lies past the end reads as zeroes once the file grows (false for block devices) */
+    bool grows_as_zeroes; /* what lies past the end reads as zeroes once the file grows (false for block devices) */
     bool zero_after_discard;
-    bool no_sync; /* cache=unsafe: file_sync does nothing */
+    bool no_sync;              /* cache=unsafe: file_sync does nothing */
+    pthread_mutex_t use_lock;  /* of the next member, and held while the locks change */
+    unsigned users[FILE_USES]; /* images that use it so; the locks are those of the strongest use */
     struct file_counters counters;
 };
 
@@ -108,7 +111,9 @@ int file_allocate(struct file *file, uint64_t offset, uint64_t length, struct er
 int file_truncate(struct file *file, uint64_t length, struct error *error);
 int file_sync(struct file *file, struct error *error);
 int file_length(struct file *file, uint64_t *length, struct error *error);
-int file_lock(struct file *file, enum file_use use, struct error *error);
+/* One user of the file changes what it does with it; FILE_USE_NOTHING is before it begins, and after its end. There is one writer at a time:
+ * -EBUSY; another process's locks may forbid it: -EAGAIN. Then the old use stays. Giving up never fails. */
+int file_change_use(struct file *file, enum file_use from, enum file_use to, struct error *error);
 
 /* What the functions above do before and after the operation itself, for a ring, which carries it out in another way.
  * Check: 0, or why it may not be done. Count: once, when it goes down. Explain: writes the sentence unless `code` is 0; returns `code`. */

@@ -282,7 +282,9 @@ static int fault_length(struct file *file, uint64_t *length) {
     return file_length(fault_of(file)->below, length, &error);
 }
 
-static int fault_lock(struct file *file, enum file_use use, struct error *error) { return file_lock(fault_of(file)->below, use, error); }
+static int fault_lock(struct file *file, enum file_use from, enum file_use to, struct error *error) {
+    return file_change_use(fault_of(file)->below, from, to, error);
+}
 
 static void fault_destroy(struct file *file) {
     struct file_fault *fault = fault_of(file);

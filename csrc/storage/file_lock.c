@@ -85,7 +85,8 @@ static int explain(const char *name, unsigned bit, int code, struct error *error
     const char *shared = bit < PERMISSION_COUNT ? "" : "shared ";
     const char *permission = permission_names[bit % PERMISSION_COUNT];
     if (code == -EAGAIN)
-        return error_set(error, code, "failed to get %s\"%s\" lock: Is another process using the image '%s'?", shared, permission, name);
+        return error_set(error, code, "failed to get %s\"%s\" lock: Is another process using the image '%s', or is it open here already?",
+                         shared, permission, name);
     return error_set(error, code, "failed to get %s\"%s\" lock on '%s': %s", shared, permission, name, strerror(-code));
 }
 

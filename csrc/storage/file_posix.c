@@ -348,9 +348,10 @@ static int posix_length(struct file *file, uint64_t *length) {
     return result;
 }
 
-static int posix_lock(struct file *file, enum file_use use, struct error *error) {
+static int posix_lock(struct file *file, enum file_use from, enum file_use to, struct error *error) {
     struct file_posix *posix = posix_of(file);
-    return file_lock_change(posix->fd, &posix->locks, use, file->name, error);
+    (void) from;
+    return file_lock_change(posix->fd, &posix->locks, to, file->name, error);
 }
 
 static void posix_destroy(struct file *file) {
@@ -377,6 +378,13 @@ static const struct file_ops posix_ops = {
 /* ---- for rings ---- */
 
 int file_posix_descriptor(const struct file *file) { return file->ops == &posix_ops ? ((const struct file_posix *) file)->fd : -1; }
+
+bool file_posix_is_at(const struct file *file, const char *path) {
+    struct stat ours, theirs;
+    const int fd = file_posix_descriptor(file);
+    if (fd < 0 || fstat(fd, &ours) < 0 || stat(path, &theirs) < 0) return false;
+    return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+}
 
 struct gate *file_posix_gate(struct file *file) {
     return posix_of(file)->direct ? &posix_of(file)->edges : NULL;

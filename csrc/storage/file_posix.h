@@ -44,4 +44,7 @@ int file_posix_synced(struct file *file, int result);
 /* Where each write has to be a guest from before its start to after its end; NULL where writes need not. */
 struct gate *file_posix_gate(struct file *file);
 
+/* Whether the file lies at `path`: the same device and inode. False for files of other kinds. */
+bool file_posix_is_at(const struct file *file, const char *path);
+
 #endif

@@ -3,13 +3,15 @@
 --- The way of one guest byte through every table, in words and as data.
 --
 -- Each step is {what, index, table_offset, entry_offset, value, text}. Offsets are bytes in the image file. The
--- steps follow the specification's order: header, L1 table, L2 table, host cluster, refcount.
+-- steps follow the specification's order: header, L1 table, L2 table, host cluster, refcount; then the backing file's, and so
+-- on down the chain until a level has the byte.
 -- @module qcow2.explain
 
 local OFFSET_MASK = 0x00fffffffffffe00
 local COPIED = 1 << 63
 
 local way_metatable = {}
+local step_metatable = { __tostring = function(step) return step.text end }
 
 function way_metatable.__tostring(way)
     local lines = { ("guest offset %d (%#x) of '%s'"):format(way.guest_offset, way.guest_offset, way.filename) }
@@ -18,13 +20,13 @@ function way_metatable.__tostring(way)
 end
 
 local function add(way, step)
-    way[#way + 1] = step
+    way[#way + 1] = setmetatable(step, step_metatable)
     return step
 end
 
-local function describe_host(way, image, run, header)
+local function describe_host(way, image, level, run, header)
     local cluster = run.host_offset >> header.cluster_bits
-    local count, covered = image:refcount(cluster)
+    local count, covered = image:refcount(cluster, level)
     if count == nil then
         add(way, { what = "refcount", text = ("refcount of host cluster %d: %s"):format(cluster, covered) })
         return
@@ -54,10 +56,11 @@ local function describe_run(run, has_backing)
     return TEXT[run.type]
 end
 
-local function walk_tables(way, image, header, offset, has_backing)
+--- One level of the chain. Returns the run that the offset lies in; or nil, message, code.
+local function walk_tables(way, image, level, header, offset, has_backing)
     local bits = header.cluster_bits
     local l1_index, l2_index = offset >> (2 * bits - 3), (offset >> bits) & ((1 << (bits - 3)) - 1)
-    local entry = image:l1_entries()[l1_index + 1]
+    local entry = image:l1_entry(l1_index, level) or 0
     local l2_offset = entry & OFFSET_MASK
     add(way, {
         what = "L1 entry", index = l1_index, table_offset = header.l1_table_offset,
@@ -65,15 +68,48 @@ local function walk_tables(way, image, header, offset, has_backing)
         text = ("L1 table at %#x, entry %d at %#x: %s"):format(header.l1_table_offset, l1_index, header.l1_table_offset + 8 * l1_index,
             l2_offset == 0 and "no L2 table" or ("L2 table at %#x%s"):format(l2_offset, entry & COPIED ~= 0 and ", COPIED" or "")),
     })
-    local run, message, code = image:lookup(offset, 1)
+    local run, message, code = image:lookup(offset, 1, level)
     if not run then return nil, message, code end
     local where = l2_offset == 0 and "no L2 entry" or ("L2 entry %d at %#x"):format(l2_index, l2_offset + 8 * l2_index)
     add(way, {
         what = "L2 entry", index = l2_index, table_offset = l2_offset, entry_offset = l2_offset ~= 0 and l2_offset + 8 * l2_index or nil,
         value = run, text = where .. ": " .. describe_run(run, has_backing),
     })
-    if run.host_offset then describe_host(way, image, run, header) end
-    return way
+    if run.host_offset then describe_host(way, image, level, run, header) end
+    return run
+end
+
+local function walk_raw(way, facts, offset)
+    add(way, { what = "raw", text = ("raw image: offset %#x of the file"):format(offset) })
+    return { type = "normal", host_offset = offset, filename = facts.filename }
+end
+
+--- Goes down the chain until a level has the byte. Returns the way; or nil, message, code.
+local function walk_chain(way, image, facts, offset)
+    local level = 0
+    while true do
+        local header = image:read_header(level)
+        local run, message, code
+        if header then
+            add(way, {
+                what = "header",
+                text = ("header: version %d, clusters of %d bytes, L1 table of %d %s"):format(
+                    header.version, 1 << header.cluster_bits, header.l1_size, header.l1_size == 1 and "entry" or "entries"),
+            })
+            run, message, code = walk_tables(way, image, level, header, offset, facts.has_backing)
+        else
+            run = walk_raw(way, facts, offset)
+        end
+        if not run then return nil, message, code end
+        if run.type ~= "unallocated" or not facts.has_backing then return way end
+        level = level + 1
+        facts = image:facts(level)
+        add(way, { what = "backing file", level = level, filename = facts.filename, text = ("backing file '%s' (%s)"):format(facts.filename, facts.format) })
+        if offset >= facts.size then
+            add(way, { what = "end", text = ("ends before that (%d bytes): reads as zeroes"):format(facts.size) })
+            return way
+        end
+    end
 end
 
 --- Explains where one guest byte lies.
@@ -82,21 +118,11 @@ end
 -- @return the steps, a list that prints as text; or nil, message, code
 local function explain(image, offset)
     local facts = assert(image:facts())
-    if math.type(offset) ~= "integer" then error("explain: an integer offset expected, got " .. type(offset), 3) end
     if offset < 0 or offset >= facts.size then
         return nil, ("offset %d lies outside the image (%d bytes)"):format(offset, facts.size), "EINVAL"
     end
     local way = setmetatable({ guest_offset = offset, filename = facts.filename }, way_metatable)
-    if facts.format == "raw" then
-        add(way, { what = "raw", text = ("raw image: offset %#x of the file"):format(offset) })
-        return way
-    end
-    local header = image:read_header()
-    add(way, {
-        what = "header",
-        text = ("header: version %d, clusters of %d bytes, L1 table of %d entries"):format(header.version, 1 << header.cluster_bits, header.l1_size),
-    })
-    return walk_tables(way, image, header, offset, facts.has_backing)
+    return walk_chain(way, image, facts, offset)
 end
 
 return explain

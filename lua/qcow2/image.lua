@@ -6,8 +6,11 @@
 -- specification's names; it prints as a list in the order of the bytes on disk.
 -- @module qcow2.image
 
+local arguments = require "qcow2.arguments"
+local bench = require "qcow2.bench"
 local core = require "qcow2.core"
 local explain = require "qcow2.explain"
+local queue = require "qcow2.queue"
 local size = require "qcow2.size"
 
 local methods, metatable = core.image_methods, core.image_metatable
@@ -38,6 +41,31 @@ function header_metatable.__tostring(header)
     return table.concat(lines, "\n")
 end
 
+--- A table of facts that prints as "name: value" lines in the order of the names, tables inside it indented.
+local facts_metatable = {}
+
+local function fact_lines(facts, indent, lines)
+    local names = {}
+    for name in pairs(facts) do names[#names + 1] = name end
+    table.sort(names, function(a, b) return tostring(a) < tostring(b) end)
+    for _, name in ipairs(names) do
+        local value = facts[name]
+        if type(value) == "table" then
+            lines[#lines + 1] = indent .. name .. ":"
+            fact_lines(value, indent .. "  ", lines)
+        else
+            lines[#lines + 1] = ("%s%s: %s"):format(indent, name, value)
+        end
+    end
+    return lines
+end
+
+function facts_metatable.__tostring(facts) return table.concat(fact_lines(facts, "", {}), "\n") end
+
+local extension_metatable = {
+    __tostring = function(extension) return ("extension %#010x, %d bytes"):format(extension.type, #extension.data) end,
+}
+
 --- A list whose items print one a line.
 local list_metatable = {
     __tostring = function(list)
@@ -54,10 +82,32 @@ function entry_metatable.__tostring(entry)
     return ("%d: offset %#x%s"):format(entry.index, entry.offset, entry.copied and " COPIED" or "")
 end
 
+--- Entries without a table print as one line for all in a row.
+local l1_metatable = {}
+
+function l1_metatable.__tostring(list)
+    local lines, from = {}, nil
+    for i = 1, #list + 1 do
+        local entry = list[i]
+        if entry and not entry.offset then
+            from = from or i - 1
+        else
+            if from and from < i - 2 then lines[#lines + 1] = ("%d to %d: none"):format(from, i - 2)
+            elseif from then lines[#lines + 1] = ("%d: none"):format(from) end
+            from = nil
+            lines[#lines + 1] = entry and tostring(entry)
+        end
+    end
+    return table.concat(lines, "\n")
+end
+
 function metatable.__index(image, key)
     if key == "header" then
         local header = methods.read_header(image)
-        return header and setmetatable(header, header_metatable)
+        if not header then return nil end
+        for _, extension in ipairs(header.extensions) do setmetatable(extension, extension_metatable) end
+        setmetatable(header.extensions, list_metatable)
+        return setmetatable(header, header_metatable)
     end
     return methods[key]
 end
@@ -73,10 +123,11 @@ function metatable.__tostring(image)
 end
 
 --- The active L1 table: a list of {index, offset, copied, raw}; offset is nil where there is no L2 table.
--- @return the list; nil for a raw image
+-- @return the list; or nil, message, code (a raw image has none)
 function methods.l1(image)
+    arguments.image(image, "l1")
     local raw = image:l1_entries()
-    if not raw then return nil end
+    if not raw then return nil, "a raw image has no L1 table", "ENOTSUP" end
     local list = {}
     for index, entry in ipairs(raw) do
         local offset = entry & OFFSET_MASK
@@ -84,7 +135,7 @@ function methods.l1(image)
             index = index - 1, raw = entry, offset = offset ~= 0 and offset or nil, copied = entry & COPIED ~= 0,
         }, entry_metatable)
     end
-    return setmetatable(list, list_metatable)
+    return setmetatable(list, l1_metatable)
 end
 
 local run_metatable = {}
@@ -117,10 +168,12 @@ end
 -- @tparam integer index from 0
 -- @return a list of {guest_offset, length, type, host_offset, copied}, in bytes; or nil, message, code
 function methods.l2(image, index)
+    arguments.image(image, "l2")
+    arguments.index(index, "l2", "the index")
     local header = image:read_header()
     if not header then return nil, "a raw image has no L2 tables", "ENOTSUP" end
     local span = 1 << (2 * header.cluster_bits - 3)
-    if math.type(index) ~= "integer" or index < 0 or index >= header.l1_size then
+    if index >= header.l1_size then
         return nil, ("L2 table %s: the L1 table has entries 0 to %d"):format(index, header.l1_size - 1), "EINVAL"
     end
     return runs_between(image, index * span, math.min((index + 1) * span, image:size()))
@@ -131,12 +184,13 @@ end
 -- @tparam[opt] integer length bytes; to the image's end
 -- @return a list as l2 gives; or nil, message, code
 function methods.clusters(image, offset, length)
-    offset = offset or 0
-    local stop = length and offset + length or image:size()
-    if offset < 0 or stop > image:size() or stop < offset then
-        return nil, ("%d bytes at offset %d pass the end of the image (%d bytes)"):format(stop - offset, offset, image:size()), "EINVAL"
+    arguments.image(image, "clusters")
+    offset = arguments.bytes(offset or 0, "clusters", "the offset")
+    length = arguments.bytes(length or math.max(0, image:size() - offset), "clusters", "the length")
+    if offset > image:size() or length > image:size() - offset then
+        return nil, ("%d bytes at offset %d pass the end of the image (%d bytes)"):format(length, offset, image:size()), "EINVAL"
     end
-    return runs_between(image, offset, stop)
+    return runs_between(image, offset, offset + length)
 end
 
 local function backing_format_of(header)
@@ -158,6 +212,8 @@ local function format_specific(header, facts)
     }
 end
 
+local SPECIFIC = { "compat", "compression-type", "lazy-refcounts", "refcount-bits", "corrupt", "extended-l2" }
+
 local info_metatable = {}
 
 function info_metatable.__tostring(info)
@@ -168,14 +224,13 @@ function info_metatable.__tostring(info)
     }
     if info["cluster-size"] then lines[#lines + 1] = "cluster_size: " .. info["cluster-size"] end
     if info["backing-filename"] then lines[#lines + 1] = "backing file: " .. info["backing-filename"] end
+    if info["backing-filename-format"] then lines[#lines + 1] = "backing file format: " .. info["backing-filename-format"] end
     local specific = info["format-specific"]
     if specific then
-        local names = {}
-        for name in pairs(specific.data) do names[#names + 1] = name end
-        table.sort(names)
         lines[#lines + 1] = "Format specific information:"
-        for _, name in ipairs(names) do
-            lines[#lines + 1] = ("    %s: %s"):format(name:gsub("-", " "), tostring(specific.data[name]))
+        for _, name in ipairs(SPECIFIC) do
+            local value = specific.data[name]
+            if value ~= nil then lines[#lines + 1] = ("    %s: %s"):format(name:gsub("-", " "), value) end
         end
     end
     return table.concat(lines, "\n")
@@ -185,6 +240,7 @@ end
 -- @treturn table filename, format, virtual-size (bytes), cluster-size (bytes), dirty-flag, backing-filename, backing-filename-format,
 -- format-specific; it prints as text
 function methods.info(image)
+    arguments.image(image, "info")
     local facts = assert(image:facts())
     local info = { filename = facts.filename, format = facts.format, ["virtual-size"] = facts.size, ["dirty-flag"] = false }
     local header = image:read_header()
@@ -201,6 +257,38 @@ end
 --- The way of one guest byte: header, L1 entry, L2 entry, host cluster, refcount.
 -- @tparam integer offset guest bytes
 -- @return a table of steps that prints as text; or nil, message, code
-function methods.explain(image, offset) return explain(image, offset) end
+function methods.explain(image, offset)
+    arguments.image(image, "explain")
+    return explain(image, arguments.bytes(offset, "explain", "the offset"))
+end
+
+local read_stats, resize = methods.stats, methods.resize
+
+--- What was asked of the image, and what that took: requests and bytes by kind, copy-on-write bytes, the caches' hits, misses and evictions, and the
+-- operations on its file by kind (`file`). Counted since it was opened.
+-- @treturn table it prints as text
+function methods.stats(image)
+    arguments.image(image, "stats")
+    return setmetatable(read_stats(image), facts_metatable)
+end
+
+--- Changes the virtual size. What is new reads as zeroes.
+-- @param new_size bytes, or "20G"
+-- @tparam[opt] table opts shrink: true where it may become smaller, and bytes be thrown away
+-- @return true; or nil, message, code
+function methods.resize(image, new_size, opts)
+    arguments.image(image, "resize")
+    return resize(image, arguments.bytes(new_size, "resize", "the size"), opts)
+end
+
+--- Opens a queue of requests on the image, for coroutines and callbacks: see qcow2.queue.
+-- @tparam[opt] table opts depth (32), aio
+-- @return the queue; or nil, message, code
+function methods.queue(image, opts) return queue.on_image(image, opts) end
+
+--- Runs a benchmark job on the image, or several like it: see qcow2.bench.
+-- @tparam table job rw, bs, iodepth, numjobs, runtime and more
+-- @return the result, which prints as text; or nil, message, code
+function methods.bench(image, job) return bench.on_image(image, job) end
 
 return methods

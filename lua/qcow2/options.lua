@@ -10,6 +10,7 @@
 -- are misuse and raise, at the line that called the function that was given the options.
 -- @module qcow2.options
 
+local known_options = require "qcow2.known_options"
 local nearest = require "qcow2.nearest"
 local size = require "qcow2.size"
 
@@ -35,9 +36,6 @@ local CONSTANT = mask_of("main-header", "active-l1", "refcount-table", "snapshot
 local CACHED = CONSTANT | mask_of("active-l2", "refcount-block", "inactive-l1")
 local TEMPLATES = { none = 0, constant = CONSTANT, cached = CACHED, all = mask_of(table.unpack(SECTIONS)) }
 
--- In both tables: `only` is the format that has the option; `min`, `max` and `power_of_two` bound numbers; `choices` are the plain
--- values and `aliases` other ways to say them; no default means that the option is absent from the result.
-
 local CREATE = {
     { name = "format", kind = "choice", choices = { "qcow2", "raw" }, default = "qcow2" },
     { name = "size", kind = "size" },
@@ -53,91 +51,11 @@ local CREATE = {
     { name = "backing_format", kind = "choice", only = "qcow2", choices = { "qcow2", "raw" } },
 }
 
-local OPEN = {
-    { name = "format", kind = "choice", choices = { "qcow2", "raw" } },
-    { name = "read_only", kind = "boolean", default = false },
-    {
-        name = "cache", kind = "choice", choices = { "writeback", "none", "directsync", "writethrough", "unsafe" },
-        default = "writeback",
-    },
-    { name = "l2_cache_size", kind = "size", only = "qcow2" },
-    { name = "l2_cache_entry_size", kind = "size", only = "qcow2", min = 512, max = 2 << 20, power_of_two = true },
-    { name = "refcount_cache_size", kind = "size", only = "qcow2" },
-    { name = "cache_clean_interval", kind = "integer", only = "qcow2", min = 0, max = 0xffffffff, default = 600 },
-    { name = "overlap_check", kind = "sections", only = "qcow2", default = CACHED },
-    {
-        name = "discard", kind = "choice", choices = { "ignore", "unmap" }, default = "unmap",
-        aliases = { off = "ignore", on = "unmap", [false] = "ignore", [true] = "unmap" },
-    },
-    {
-        name = "detect_zeroes", kind = "choice", choices = { "off", "on", "unmap" }, default = "off",
-        aliases = { [false] = "off", [true] = "on" },
-    },
-    { name = "cow", kind = "choice", only = "qcow2", choices = { "write", "zero", "skip" }, default = "skip" },
-    { name = "backing", kind = "boolean", default = true },
-    { name = "force_share", kind = "boolean", default = false },
-}
-
--- Values of one option. Each reader returns the plain value; or nil and a sentence; or nil, a sentence and true for misuse.
-
-local BOOLEANS = { [true] = true, [false] = false, on = true, off = false, yes = true, no = false, ["true"] = true, ["false"] = false }
-
-local function quoted(value)
-    return type(value) == "string" and "'" .. value:gsub("%c", "?") .. "'" or tostring(value)
-end
-
-local function listed(names)
-    local words = {}
-    for index, name in ipairs(names) do words[index] = "'" .. name .. "'" end
-    if #words == 1 then return words[1] end
-    return table.concat(words, ", ", 1, #words - 1) .. " and " .. words[#words]
-end
-
---- `shown` is the value as it was given, `show` writes a bound.
-local function in_range(option, number, shown, show)
-    local min, max = option.min or 0, option.max or math.maxinteger
-    local wrong_power = option.power_of_two and (number <= 0 or number & number - 1 ~= 0)
-    if number >= min and number <= max and not wrong_power then return number end
-    local what = option.power_of_two and "powers of two" or "whole numbers"
-    return nil, ("%s is %s; %s from %s to %s are allowed"):format(option.name, shown, what, show(min), show(max))
-end
-
-local function read_size(option, value)
-    local bytes, message = size.parse(value, option.name)
-    if not bytes then return nil, message end
-    return in_range(option, bytes, quoted(value), function(bound) return bound < 1024 and tostring(bound) or size.format(bound) end)
-end
-
-local function read_integer(option, value)
-    local number = (type(value) == "number" or value:find("^%d+$")) and tonumber(value)
-    return in_range(option, number and math.tointeger(number) or -1, quoted(value), tostring)
-end
-
-local function read_boolean(option, value)
-    local plain = BOOLEANS[value]
-    if plain ~= nil then return plain end
-    return nil, ("%s is %s; true, false, 'on' and 'off' are allowed"):format(option.name, quoted(value))
-end
-
-local function read_choice(option, value)
-    local alias = option.aliases and option.aliases[value]
-    if alias then return alias end
-    for _, choice in ipairs(option.choices) do
-        if value == choice then return choice end
-    end
-    return nil, ("%s is %s; %s are allowed"):format(option.name, quoted(value), listed(option.choices))
-end
-
-local function read_string(option, value)
-    if value == "" then return nil, ("%s is ''; a name has at least one byte"):format(option.name) end
-    if value:find("\0", 1, true) then return nil, ("%s is %s; a name has no zero byte"):format(option.name, quoted(value)) end
-    if #value <= option.max then return value end
-    return nil, ("%s has %d bytes; at most %d are allowed"):format(option.name, #value, option.max)
-end
+-- The sections of overlap_check: a kind of its own.
 
 local function read_template(option, value)
     if TEMPLATES[value] then return TEMPLATES[value] end
-    return nil, ("%s is %s; 'none', 'constant', 'cached' and 'all' are allowed"):format(option.name, quoted(value))
+    return nil, ("%s is %s; 'none', 'constant', 'cached' and 'all' are allowed"):format(option.name, known_options.quoted(value))
 end
 
 --- What is wrong with the table's keys, or with its values' types; nil when nothing is.
@@ -169,7 +87,7 @@ local function read_section_table(option, value)
         local wanted = dashed
         if wanted == nil then wanted = underscored end
         if wanted ~= nil then
-            local on, why = read_boolean({ name = section .. " of " .. option.name }, wanted)
+            local on, why = known_options.read_boolean({ name = section .. " of " .. option.name }, wanted)
             if on == nil then return nil, why end
             mask = on and mask | SECTION_BIT[section] or mask & ~SECTION_BIT[section]
         end
@@ -177,81 +95,36 @@ local function read_section_table(option, value)
     return mask
 end
 
-local function read_sections(option, value)
-    return (type(value) == "table" and read_section_table or read_template)(option, value)
-end
-
-local KINDS = {
-    size = { read = read_size, types = { "number", "string" } },
-    integer = { read = read_integer, types = { "number", "string" } },
-    boolean = { read = read_boolean, types = { "boolean", "string" } },
-    choice = { read = read_choice, types = { "string" } },
-    string = { read = read_string, types = { "string" } },
-    sections = { read = read_sections, types = { "string", "table" } },
+local SECTION_KIND = {
+    types = { "string", "table" },
+    read = function(option, value) return (type(value) == "table" and read_section_table or read_template)(option, value) end,
 }
 
---- The Lua types that an option may have: those of its kind, and those of its aliases.
-local function types_of(option)
-    local list, seen = {}, {}
-    local function add(name)
-        if not seen[name] then list[#list + 1], seen[name] = name, true end
-    end
-    for _, name in ipairs(KINDS[option.kind].types) do add(name) end
-    for alias in pairs(option.aliases or {}) do add(type(alias)) end
-    return list, seen
-end
-
--- Whole tables of options.
-
-local function names_of(known)
-    local names = {}
-    for index, option in ipairs(known) do names[index] = option.name end
-    return names
-end
-
---- The first misuse by name, in alphabetical order; nil when every name is known and every type makes sense.
-local function misuse_of(known, given)
-    local by_name, unknown = {}, {}
-    for _, option in ipairs(known) do by_name[option.name] = option end
-    for key in pairs(given) do
-        if type(key) ~= "string" then return ("options have names, not a %s (%s)"):format(type(key), tostring(key)) end
-        if not by_name[key] then unknown[#unknown + 1] = key end
-    end
-    table.sort(unknown)
-    if unknown[1] then
-        local near = nearest(unknown[1], names_of(known))
-        return ("unknown option '%s'%s"):format(unknown[1], near and (" (did you mean '%s'?)"):format(near) or "")
-    end
-    for _, option in ipairs(known) do
-        local value = given[option.name]
-        local list, accepted = types_of(option)
-        if value ~= nil and not accepted[type(value)] then
-            return ("option '%s' must be a %s, not a %s"):format(option.name, table.concat(list, " or a "), type(value))
-        end
-    end
-    return nil
-end
-
---- Reads every option. Returns the flat table; or nil and a sentence; or nil, a sentence and true for misuse.
-local function read(known, given)
-    if given == nil then given = {} end
-    if type(given) ~= "table" then return nil, ("options must be a table, not a %s"):format(type(given)), true end
-    local misuse = misuse_of(known, given)
-    if misuse then return nil, misuse, true end
-    local flat = {}
-    for _, option in ipairs(known) do -- the format comes first
-        local value = given[option.name]
-        local applies = option.only == nil or flat.format == nil or flat.format == option.only
-        if value ~= nil and not applies then
-            return nil, ("%s is an option of format %s; the format is %s"):format(option.name, option.only, flat.format)
-        end
-        local plain, message, is_misuse = option.default, nil, nil
-        if value ~= nil then plain, message, is_misuse = KINDS[option.kind].read(option, value) end
-        if message then return nil, message, is_misuse end
-        if applies then flat[option.name] = plain end
-    end
-    return flat
-end
+local OPEN = {
+    { name = "format", kind = "choice", choices = { "qcow2", "raw" } },
+    { name = "read_only", kind = "boolean", default = false },
+    {
+        name = "cache", kind = "choice", choices = { "writeback", "none", "directsync", "writethrough", "unsafe" },
+        default = "writeback",
+    },
+    { name = "l2_cache_size", kind = "size", only = "qcow2" },
+    { name = "l2_cache_entry_size", kind = "size", only = "qcow2", min = 512, max = 2 << 20, power_of_two = true },
+    { name = "refcount_cache_size", kind = "size", only = "qcow2" },
+    { name = "cache_clean_interval", kind = "integer", only = "qcow2", min = 0, max = 0xffffffff, default = 600 },
+    { name = "overlap_check", kind = SECTION_KIND, only = "qcow2", default = CACHED },
+    {
+        name = "discard", kind = "choice", choices = { "ignore", "unmap" }, default = "unmap",
+        aliases = { off = "ignore", on = "unmap", [false] = "ignore", [true] = "unmap" },
+    },
+    {
+        name = "detect_zeroes", kind = "choice", choices = { "off", "on", "unmap" }, default = "off",
+        aliases = { [false] = "off", [true] = "on" },
+    },
+    { name = "aio", kind = "choice", choices = { "auto", "io_uring", "threads", "sync" }, default = "auto" },
+    { name = "cow", kind = "choice", only = "qcow2", choices = { "write", "zero", "skip" }, default = "skip" },
+    { name = "backing", kind = "boolean", default = true },
+    { name = "force_share", kind = "boolean", default = false },
+}
 
 -- What options say about each other: the first sentence, or nil.
 
@@ -304,7 +177,7 @@ end
 -- @treturn[2] string "EINVAL"
 -- @raise at the caller's caller, for unknown names and wrong types
 function options.create(given)
-    local flat, message, misuse = read(CREATE, given)
+    local flat, message, misuse = known_options.read(CREATE, given)
     if misuse then error("create: " .. message, 3) end
     message = message or create_conflict(flat)
     if message then return nil, message, "EINVAL" end
@@ -323,6 +196,7 @@ end
 --   overlap_check ("none", "constant", "cached", "all", or a table of a template and sections by name; "cached"),
 --   discard ("ignore" or "off", "unmap" or "on"; "unmap"),
 --   detect_zeroes ("off", "on", "unmap"; "off"),
+--   aio (how queues and benchmarks do I/O: "auto", "io_uring", "threads", "sync"; "auto"),
 --   cow ("write", "zero", "skip"; "skip"),
 --   backing (false: open without the backing file; true),
 --   force_share (boolean, needs read_only; false)
@@ -333,7 +207,7 @@ end
 -- @treturn[2] string "EINVAL"
 -- @raise at the caller's caller, for unknown names and wrong types
 function options.open(given)
-    local flat, message, misuse = read(OPEN, given)
+    local flat, message, misuse = known_options.read(OPEN, given)
     if misuse then error("open: " .. message, 3) end
     message = message or open_conflict(flat)
     if message then return nil, message, "EINVAL" end

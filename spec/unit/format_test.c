@@ -272,7 +272,7 @@ static void test_sentences(void) {
     expect(0, 1, 'Q', "");
     expect(0, 4, 0, "magic at offset 0 is 0x00000000; a qcow2 image has 0x514649fb");
     expect(4, 4, 4, "version at offset 4 is 4; 2 and 3 are supported");
-    expect(8, 8, 0x211, "");
+    expect(8, 8, 0x211, "the backing file name at offset 529 has a zero byte in it");
     expect(8, 8, 65536 - 9,
            "backing_file_offset at offset 8 is 0xfff7; a name of 10 bytes must lie between the header's end at 112 and the "
            "cluster's end at 65536");

@@ -32,6 +32,13 @@ static struct error *fresh(void) {
     return &error;
 }
 
+/* For a file with one user: it does `to` from now on. */
+static int use_for(struct file *file, enum file_use to) {
+    enum file_use from = FILE_USE_WRITE;
+    while (from < FILE_USE_NOTHING && file->users[from] == 0) from++;
+    return file_change_use(file, from, to, fresh());
+}
+
 #define OK(call) CHECK((call) == 0)
 
 static struct file *open_file(unsigned flags) {
@@ -93,7 +100,7 @@ static void test_bounds(void) {
     CHECK(length_of(file) == 0);
     file->read_only = true;
     CHECK(file_write(file, 0, &byte, 1, fresh()) == -EROFS && file_truncate(file, 1, fresh()) == -EROFS);
-    CHECK(file_discard(file, 0, 1, fresh()) == -EROFS && file_lock(file, FILE_USE_WRITE, fresh()) == 0);
+    CHECK(file_discard(file, 0, 1, fresh()) == -EROFS && use_for(file, FILE_USE_WRITE) == 0);
     file_release(file);
 }
 
@@ -717,14 +724,14 @@ static void test_crash_after_failure(void) {
 
 static void test_lock_pair(enum file_use one, enum file_use two, const char *permission) {
     struct file *first = open_file(FILE_POSIX_WRITE), *second = open_file(two == FILE_USE_WRITE ? FILE_POSIX_WRITE : 0);
-    OK(file_lock(first, one, fresh()));
-    CHECK(file_lock(second, two, fresh()) == (permission ? -EAGAIN : 0));
+    OK(use_for(first, one));
+    CHECK(use_for(second, two) == (permission ? -EAGAIN : 0));
     if (permission) CHECK(strstr(error.text, permission) && strstr(error.text, path));
     if (permission) CHECK(strstr(error.text, "Is another process using the image '"));
     file_release(first);
-    OK(file_lock(second, two, fresh())); /* the first is gone */
+    OK(use_for(second, two)); /* the first is gone */
     first = open_file(FILE_POSIX_WRITE);
-    CHECK((file_lock(first, one, fresh()) == 0) == (permission == NULL));
+    CHECK((use_for(first, one) == 0) == (permission == NULL));
     file_release(first);
     file_release(second);
 }
@@ -757,18 +764,18 @@ static unsigned held_bytes(void) {
 
 static void test_lock_bytes(void) {
     struct file *first = open_file(FILE_POSIX_WRITE), *second = open_file(FILE_POSIX_WRITE);
-    OK(file_lock(first, FILE_USE_WRITE, fresh()));
+    OK(use_for(first, FILE_USE_WRITE));
     CHECK(held_bytes() == 0xab);
-    OK(file_lock(first, FILE_USE_READ, fresh()));
+    OK(use_for(first, FILE_USE_READ));
     CHECK(held_bytes() == 0xa1);
-    OK(file_lock(second, FILE_USE_READ_SHARED, fresh()));
-    CHECK(file_lock(second, FILE_USE_WRITE, fresh()) == -EAGAIN); /* and keeps only what it had */
+    OK(use_for(second, FILE_USE_READ_SHARED));
+    CHECK(use_for(second, FILE_USE_WRITE) == -EAGAIN); /* and keeps only what it had */
     CHECK(held_bytes() == 0xa1);
-    OK(file_lock(first, FILE_USE_NOTHING, fresh()));
+    OK(use_for(first, FILE_USE_NOTHING));
     CHECK(held_bytes() == 0x01);
-    OK(file_lock(second, FILE_USE_WRITE, fresh()));
-    CHECK(file_lock(first, FILE_USE_READ, fresh()) == -EAGAIN && held_bytes() == 0xab);
-    OK(file_lock(second, FILE_USE_NOTHING, fresh()));
+    OK(use_for(second, FILE_USE_WRITE));
+    CHECK(use_for(first, FILE_USE_READ) == -EAGAIN && held_bytes() == 0xab);
+    OK(use_for(second, FILE_USE_NOTHING));
     CHECK(held_bytes() == 0);
     file_release(first);
     file_release(second);
@@ -785,14 +792,14 @@ static bool qemu_io(const char *start) { return foreign(start, "-c quit"); }
 
 /* While we hold ours: what the reference may still do. */
 static void test_ours_first(struct file *file) {
-    OK(file_lock(file, FILE_USE_WRITE, fresh()));
+    OK(use_for(file, FILE_USE_WRITE));
     CHECK(!qemu_io("qemu-io -f qcow2 -r") && !qemu_io("qemu-io -f qcow2") && qemu_io("qemu-io -f qcow2 -r -U"));
     CHECK(!qemu_io("qemu-io -f raw") && !foreign("qemu-img check", "") && foreign("qemu-img check -U", ""));
-    OK(file_lock(file, FILE_USE_READ, fresh()));
+    OK(use_for(file, FILE_USE_READ));
     CHECK(qemu_io("qemu-io -f qcow2 -r") && !qemu_io("qemu-io -f qcow2") && !qemu_io("qemu-io -f raw"));
-    OK(file_lock(file, FILE_USE_READ_SHARED, fresh()));
+    OK(use_for(file, FILE_USE_READ_SHARED));
     CHECK(qemu_io("qemu-io -f qcow2 -r") && qemu_io("qemu-io -f qcow2"));
-    OK(file_lock(file, FILE_USE_NOTHING, fresh()));
+    OK(use_for(file, FILE_USE_NOTHING));
 }
 
 /* While the reference holds `held`: what we may still do. It runs until its input ends. */
@@ -803,12 +810,12 @@ static void test_theirs_first(struct file *file, const char *options, unsigned h
     CHECK(other != NULL);
     for (unsigned i = 0; i < 500 && held_bytes() != held; i++) usleep(20000);
     CHECK(held_bytes() == held);
-    CHECK(file_lock(file, FILE_USE_WRITE, fresh()) == write);
-    OK(file_lock(file, FILE_USE_NOTHING, fresh()));
-    CHECK(file_lock(file, FILE_USE_READ, fresh()) == read);
-    OK(file_lock(file, FILE_USE_READ_SHARED, fresh()));
+    CHECK(use_for(file, FILE_USE_WRITE) == write);
+    OK(use_for(file, FILE_USE_NOTHING));
+    CHECK(use_for(file, FILE_USE_READ) == read);
+    OK(use_for(file, FILE_USE_READ_SHARED));
     CHECK(pclose(other) == 0);
-    OK(file_lock(file, FILE_USE_NOTHING, fresh()));
+    OK(use_for(file, FILE_USE_NOTHING));
 }
 
 static void test_locks_abroad(void) {
