@@ -10,14 +10,16 @@
 #include "base/memory.h"
 
 #define MILLISECOND UINT64_C(1000000)
-#define THINK_WEIGHT 8u /* the mean think time takes in an eighth of each new one */
+#define MEAN_WEIGHT 8u                    /* means take in an eighth of each new value */
+#define NEAR_DISTANCE (UINT64_C(1) << 20) /* a stream whose next operation is further away on average gains nothing from a wait */
 
 struct turn_queue {
     struct ring_job *first, *last; /* waiting, in order of arrival */
     unsigned waiting, under_way;
     bool is_sync;
-    uint64_t ended_at;   /* of the last operation that left the queue empty; 0 = there is none, or the next has come */
-    uint64_t think_time; /* mean time from there to the next arrival */
+    uint64_t ended_at;              /* of the last operation that left the queue empty; 0 = there is none, or the next has come */
+    uint64_t think_time;            /* mean time from there to the next arrival */
+    uint64_t next_offset, distance; /* where the last arrival ends, and the mean distance from there to the next one's start */
 };
 
 struct scheduler {
@@ -103,8 +105,9 @@ static uint64_t write_depth(const struct scheduler *scheduler, uint64_t now) {
 static bool may_send(struct scheduler *scheduler, const struct turn_queue *queue, uint64_t now) {
     if (queue->is_sync) return queue->under_way < scheduler->options.quantum;
     if (scheduler->sync_under_way > 0) return false;
-    if (queue->under_way < write_depth(scheduler, now)) return true;
-    retry(scheduler, scheduler->mark + (queue->under_way + 1) * scheduler->options.slice_sync);
+    const uint64_t depth = write_depth(scheduler, now);
+    if (queue->under_way < depth) return true;
+    if (depth < scheduler->options.quantum) retry(scheduler, scheduler->mark + (queue->under_way + 1) * scheduler->options.slice_sync);
     return false;
 }
 
@@ -125,11 +128,16 @@ static uint64_t slice_length(const struct scheduler *scheduler, const struct tur
     return max_u64(slice * options->target_latency / round, least);
 }
 
+/* Whether it pays to wait for the stream's next operation: it comes soon, and lies near. */
+static bool is_worth_waiting(const struct scheduler *scheduler, const struct turn_queue *queue) {
+    return queue->is_sync && queue->distance <= NEAR_DISTANCE && queue->think_time <= scheduler->options.slice_idle;
+}
+
 /* Whether the turn goes on: there is something to send, or it is worth waiting for. */
 static bool keeps_turn(struct scheduler *scheduler, const struct turn_queue *queue, uint64_t now) {
     if (scheduler->begun && now >= scheduler->slice_end) return false;
     if (queue->waiting > 0) return true;
-    if (!queue->is_sync || !scheduler->begun) return false;
+    if (!scheduler->begun || !is_worth_waiting(scheduler, queue)) return false;
     if (queue->under_way > 0) return true;
     if (now >= scheduler->idle_until) return false;
     retry(scheduler, scheduler->idle_until);
@@ -174,10 +182,14 @@ static void dispatch(struct scheduler *scheduler) {
 
 /* ---- what comes and goes ---- */
 
-static void note_arrival(struct turn_queue *queue, uint64_t now) {
+static uint64_t mean_with(uint64_t mean, uint64_t value) { return mean - mean / MEAN_WEIGHT + value / MEAN_WEIGHT; }
+
+static void note_arrival(struct turn_queue *queue, const struct move *move, uint64_t now) {
+    const uint64_t there = queue->next_offset, here = move->offset;
+    queue->distance = mean_with(queue->distance, there < here ? here - there : there - here);
+    queue->next_offset = here + move->length;
     if (queue->ended_at == 0) return;
-    const uint64_t think = now - queue->ended_at;
-    queue->think_time = queue->think_time - queue->think_time / THINK_WEIGHT + think / THINK_WEIGHT;
+    queue->think_time = mean_with(queue->think_time, now - queue->ended_at);
     queue->ended_at = 0;
 }
 
@@ -186,7 +198,7 @@ static void fair_submit(struct ring *ring, struct ring_job *job) {
     struct turn_queue *queue = queue_of(scheduler, job);
     job->submitted_at = ring_now(ring);
     job->next = NULL;
-    note_arrival(queue, job->submitted_at);
+    note_arrival(queue, &job->move, job->submitted_at);
     if (queue->first == NULL) queue->first = job;
     else queue->last->next = job;
     queue->last = job;
@@ -207,8 +219,8 @@ static void note_end(struct scheduler *scheduler, const struct ring_job *job) {
     }
     if (queue->waiting + queue->under_way > 0) return;
     queue->ended_at = now;
-    const bool is_quick = queue->think_time <= scheduler->options.slice_idle;
-    if (queue == &scheduler->queues[scheduler->turn] && is_quick) scheduler->idle_until = now + scheduler->options.slice_idle;
+    const bool has_turn = queue == &scheduler->queues[scheduler->turn];
+    if (has_turn && is_worth_waiting(scheduler, queue)) scheduler->idle_until = now + scheduler->options.slice_idle;
 }
 
 static struct ring_job *fair_reap(struct ring *ring, uint64_t until) {

@@ -5,8 +5,8 @@
  * SCHEDULER_NONE sends everything at once. SCHEDULER_FAIR knows two classes. Every stream has a queue for its synchronous operations
  * (reads, syncs, what a flush writes); the asynchronous ones of all streams (writes) share one more. Queues take turns; in its turn a
  * queue has the disk for a slice, in which it sends at most `quantum` operations at a time, upwards from where the last one was, the
- * oldest first once it has expired. A synchronous queue that is empty is waited for, slice_idle long, when its stream has been quick
- * so far. Asynchronous operations also wait while synchronous ones are under way.
+ * oldest first once it has expired. A synchronous queue that is empty is waited for, slice_idle long, when its stream's next operations have come
+ * soon and lain near so far; others hand the turn on, so that the disk can choose among what several of them ask for. Asynchronous operations also wait while synchronous ones are under way.
  *
  *   low_latency   slices shrink so that a round over all queues that have something to do takes about target_latency
  *   write_depth   how many asynchronous operations may be under way: time since a mark / slice_sync, one at least, quantum at most.
