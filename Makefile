@@ -54,8 +54,8 @@ deps: ## find what building, bench and test need, and install what is missing
 deps-dev: ## the same for lint, asan, tsan and the comparisons with qemu-img
 	@CC='$(CC)' sh .ci/deps dev
 
-bench: all ## run the write-request comparison (BENCH=--help says what it takes)
-	@$(RUN) bench/write_req.lua $(or $(BENCH),--quick)
+bench: all ## run all scenarios into one report (BENCH=--help says what it takes)
+	@$(RUN) bench/all.lua $(or $(BENCH),--quick)
 
 test: all $(PRELOADED) ## run the specs (BUSTED=... are its options)
 	@$(RUN) .ci/busted.lua --ignore-lua $(BUSTED)

@@ -1,103 +1,153 @@
 -- SPDX-License-Identifier: MIT
--- What do overlap checks cost? Writes into an image with many internal snapshots, for each template of overlap_check.
+-- What do metadata overlap checks cost? Writing a whole image through a buffer byte by byte (putc), in blocks, and rewriting it (read,
+-- change, write back), for each template of overlap_check, without and with internal snapshots; and first writes over what they share.
 
+package.path = arg[0]:gsub("[^/]*$", "") .. "?.lua;" .. package.path
 local qcow2 = require "qcow2"
 local simplebench = require "qcow2.simplebench"
+local support = require "support"
+
+local KiB, MiB = 1 << 10, 1 << 20
+local BLOCK, BUFFER, CLUSTER = 16 * KiB, 8 * KiB, 64 * KiB
 
 local USAGE = [[
-usage: overlap.lua [--dir DIR] [--count N] [--snapshots N] [--json FILE]
+usage: overlap.lua [OPTION…] [SECTION…]
 
-  --dir DIR      where the images are made (default: a new folder in $TMPDIR or /tmp, removed afterwards)
-  --count N      runs that count in each cell (default 7), after one that does not
-  --snapshots N  internal snapshots, made by qemu-img (default 100; 0 needs no qemu-img)
-  --json FILE    writes every run and the machine's facts
+A SECTION of the check (such as inactive-l2) adds a column with that one alone; none, constant, cached and all are there anyway.
+
+  --snapshots N        internal snapshots, made by qemu-img (default 100; 0 needs no qemu-img)
 ]]
 
-local MiB, CLUSTER, CLUSTERS, REWRITES = 1 << 20, 65536, 2048, 10
-
-local ENVS = { { id = "none" }, { id = "constant" }, { id = "cached" }, { id = "all" } }
-local CASES = {
-    { id = "first writes", rounds = 1 },       -- copy-on-write of clusters that the snapshots share, 4 KiB each
-    { id = "rewrites", rounds = REWRITES },    -- in place, 4 KiB each
-}
-
-local function stop(message)
-    io.stderr:write("overlap: ", message, "\n")
-    os.exit(1, true)
+local function envs_of(words)
+    local envs = { { id = "none" }, { id = "constant" }, { id = "cached" }, { id = "all" } }
+    for _, env in ipairs(envs) do env.check = env.id end
+    for _, section in ipairs(words) do envs[#envs + 1] = { id = section, check = { template = "none", [section] = true } } end
+    return envs
 end
 
-local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
+-- ---- the phases: each writes `size` bytes and gives the longest single step ----
 
-local function shell(command) return os.execute(command) or stop("failed: " .. command) end
-
-local function parse(arguments)
-    local options, i = { count = 7, snapshots = 100 }, 1
-    local names = { ["--dir"] = "dir", ["--count"] = "count", ["--snapshots"] = "snapshots", ["--json"] = "json" }
-    while arguments[i] do
-        local name, value = names[arguments[i]], arguments[i + 1]
-        if not name or not value then
-            io.write(USAGE)
-            os.exit(arguments[i] == "--help", true)
-        end
-        options[name] = type(options[name]) == "number" and (math.tointeger(tonumber(value)) or stop(value .. " is no number")) or value
-        i = i + 2
+local function each_block(size, block, clock, step)
+    local longest, before = 0, clock()
+    for offset = 0, size - block, block do
+        step(offset)
+        local now = clock()
+        longest, before = math.max(longest, now - before), now
     end
-    return options
+    return longest
 end
 
---- An image of 1 GiB with its first clusters full, and snapshots of it.
-local function make_base(path, snapshots)
-    local image <close> = assert(qcow2.create(path, { size = 1024 * MiB }))
+local PHASES = {}
+
+--- As C's putc does: bytes go into a buffer one by one, and the buffer to the image when it is full.
+function PHASES.putc(image, size, clock)
+    local buffer = qcow2.buffer(BUFFER)
+    return each_block(size, BUFFER, clock, function(offset)
+        for at = 0, BUFFER - 1 do buffer:set(at, "c") end
+        assert(image:write(offset, buffer))
+    end)
+end
+
+PHASES["put block"] = function(image, size, clock)
+    local buffer = qcow2.buffer(BLOCK):fill(7)
+    return each_block(size, BLOCK, clock, function(offset) assert(image:write(offset, buffer)) end)
+end
+
+function PHASES.rewrite(image, size, clock)
+    local buffer = qcow2.buffer(BLOCK)
+    return each_block(size, BLOCK, clock, function(offset)
+        assert(image:read_into(offset, buffer))
+        buffer:set(0, "changed")
+        assert(image:write(offset, buffer))
+    end)
+end
+
+--- 4 KiB into each cluster: with snapshots, copy-on-write of all of them.
+PHASES["first write"] = function(image, size, clock)
+    local buffer = qcow2.buffer(4 * KiB):fill(9)
+    return each_block(size, CLUSTER, clock, function(offset) assert(image:write(offset, buffer)) end)
+end
+
+-- ---- the image ----
+
+--- An image with its first part full, and snapshots of it, as a file; and as bytes for simulated disks.
+local function make_base(setting, snapshots)
+    local path = setting.dir .. "/overlap-base.qcow2"
+    local image <close> = assert(qcow2.create(path, { size = 4 * setting.size }))
     local buffer = qcow2.buffer(MiB):fill(7)
-    for i = 0, CLUSTERS * CLUSTER // MiB - 1 do assert(image:write(i * MiB, buffer)) end
+    for offset = 0, setting.size - MiB, MiB do assert(image:write(offset, buffer)) end
     assert(image:close())
-    for i = 1, snapshots do shell(("qemu-img snapshot -c s%d %s"):format(i, quote(path))) end
+    for i = 1, snapshots do
+        local done, message = support.capture(("qemu-img snapshot -c s%d %s"):format(i, support.quote(path)))
+        if not done then support.stop("overlap: " .. message) end
+    end
+    return path
 end
 
-local function write_all(image, buffer, offset)
-    for i = 0, CLUSTERS - 1 do assert(image:write(i * CLUSTER + offset, buffer)) end
+--- A fresh copy of the base on the setting's disk.
+local function copy_base(setting, base)
+    local place = support.place(setting, "overlap.qcow2")
+    local target = place.target()
+    if setting.disk == "file" then
+        assert(support.capture(("cp --sparse=always %s %s"):format(support.quote(base), support.quote(target))))
+    else
+        local file = assert(qcow2.file(base))
+        for offset = 0, file:length() - 1, MiB do
+            assert(target:write(offset, file:read(offset, math.min(MiB, file:length() - offset))))
+        end
+        file:close()
+    end
+    return place, target
 end
 
---- Seconds for one case, and the metadata reads that it needed (reads beyond those of copied clusters).
-local function measure(base, copy)
+local function measure(setting, base)
     return function(env, case)
-        shell(("cp --sparse=always %s %s"):format(quote(base), quote(copy)))
-        local image <close> = assert(qcow2.open(copy, { overlap_check = env.id }))
-        local buffer = qcow2.buffer(4096):fill(9)
-        if case.rounds > 1 then write_all(image, buffer, 0) end
-        local reads, started = image:stats().file.reads, qcow2.clock()
-        for round = 1, case.rounds do write_all(image, buffer, round * 4096) end
-        local seconds = qcow2.clock() - started
-        case.reads = case.reads or {}
-        case.reads[env.id] = image:stats().file.reads - reads
-        return { seconds = seconds }
+        local place, target = copy_base(setting, base)
+        local image <close> = assert(qcow2.open(target, { overlap_check = env.check }))
+        local size = case.phase == "putc" and setting.size // 8 or setting.size
+        local function clock() return place.clock(target) end
+        place.settle(target)
+        local reads, start = image:stats().file.reads, clock()
+        local longest = PHASES[case.phase](image, size, clock)
+        local seconds = clock() - start
+        reads = image:stats().file.reads - reads
+        image:close()
+        place.remove()
+        return support.result(setting, { seconds = seconds, longest = longest, reads = reads })
     end
 end
 
-local function main(options)
-    local dir = options.dir
-    if not dir then
-        local pipe <close> = assert(io.popen 'mktemp -d "${TMPDIR:-/tmp}/overlap.XXXXXX"')
-        dir = pipe:read "l"
+--- The longest single step, and the reads from the file, of the last run.
+local function step_table(bench)
+    local rows = { { "", "check", "longest step ms", "reads from the file" } }
+    for _, case in ipairs(bench.cases) do
+        for _, env in ipairs(bench.envs) do
+            local runs = bench.results[case.id][env.id].runs
+            local last = runs[#runs]
+            if last and last.longest then
+                rows[#rows + 1] = { case.id, env.id, ("%.3f"):format(last.longest * 1e3), ("%d"):format(last.reads) }
+            end
+        end
     end
-    local base, copy = dir .. "/overlap-base.qcow2", dir .. "/overlap.qcow2"
-    make_base(base, options.snapshots)
-    local bench = simplebench.bench(measure(base, copy), ENVS, CASES, { count = options.count, clock = qcow2.clock })
-    os.remove(base)
-    os.remove(copy)
-    if not options.dir then os.remove(dir) end
-    io.write(("overlap: %d snapshots, %d clusters of 64 KiB, writes of 4 KiB\n\n"):format(options.snapshots, CLUSTERS))
-    io.write(simplebench.text(bench), "\nreads from the file:\n")
-    for _, case in ipairs(CASES) do
-        local words = {}
-        for _, env in ipairs(ENVS) do words[#words + 1] = ("%s %d"):format(env.id, case.reads[env.id]) end
-        io.write(("  %s: %s\n"):format(case.id, table.concat(words, ", ")))
-    end
-    if options.json then
-        local file = assert(io.open(options.json, "w"))
-        file:write(simplebench.json(bench))
-        assert(file:close())
-    end
+    return { title = "latency and reads", rows = rows }
 end
 
-main(parse(arg))
+return support.scenario {
+    name = "overlap",
+    question = "What do metadata overlap checks cost?",
+    disks = "file,hdd",
+    usage = USAGE,
+    values = { "--snapshots" },
+    measure = function(setting)
+        local wanted = math.tointeger(tonumber(setting.options.snapshots or 100))
+        local snapshots = (wanted == 0 or support.qemu_img "qemu-img") and wanted or 0
+        setting.size = setting.quick and 16 * MiB or setting.disk == "file" and 256 * MiB or 64 * MiB
+        local base, cases = make_base(setting, snapshots), {}
+        for _, phase in ipairs { "putc", "put block", "rewrite", "first write" } do
+            cases[#cases + 1] = { id = ("%s, %d snapshots"):format(phase, snapshots), phase = phase }
+        end
+        local bench = simplebench.bench(measure(setting, base), envs_of(setting.rest), cases, setting.run)
+        os.remove(base)
+        return { bench, step_table(bench) }
+    end,
+}

@@ -218,7 +218,9 @@ describe("random damage", function()
     it(("never crashes, hangs or takes much memory (QCOW2_SEED=%d)"):format(SEED), function()
         local random = Random.new(SEED)
         local whole = {}
-        for index, options in ipairs { { cluster_size = 512, size = "1M" }, { size = "64M" }, { cluster_size = 4096, compat = "0.10", size = "8M" } } do
+        for index, options in ipairs {
+            { cluster_size = 512, size = "1M" }, { size = "64M" }, { cluster_size = 4096, compat = "0.10", size = "8M" },
+        } do
             local storage = qcow2.memory()
             local image = assert(qcow2.create(storage, options))
             for i = 0, 9 do image:write(i * 50000, random:bytes(3000)) end

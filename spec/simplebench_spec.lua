@@ -110,13 +110,14 @@ describe("simplebench.bench_one", function()
         assert.is_nil(result.slow)
     end)
 
-    it("runs five times without an initial run when told so", function()
-        local func, calls = script { { iops = 10 }, { iops = 20, note = "kept" }, { iops = 30 }, { iops = 40 }, { iops = 50 } }
-        local result = simplebench.bench_one(func, {}, {}, { initial_run = false })
-        assert.equal(5, calls.count)
-        assert.equal("iops", result.dimension)
-        assert.equal(30, result.average)
-        assert.equal("kept", result.runs[2].note)
+    it("runs until the median is known, and no less than ten times", function()
+        local func, calls = script(setmetatable({}, { __index = function(_, i) return { seconds = 1 + (i % 2) * 1e-4 } end }))
+        assert.equal(10, #simplebench.bench_one(func, {}, {}, { initial_run = false }).runs)
+        assert.equal(10, calls.count)
+        func = script(setmetatable({}, { __index = function(_, i) return { seconds = 1 + (i % 2) } end }))
+        assert.equal(60, #simplebench.bench_one(func, {}, {}).runs)
+        func = script(setmetatable({}, { __index = function() return { seconds = 1, exact = true } end }))
+        assert.equal(2, #simplebench.bench_one(func, {}, {}, { initial_run = false }).runs)
     end)
 
     it("counts failures of every kind and averages the others", function()
@@ -302,11 +303,12 @@ describe("simplebench.table", function()
         assert.equal([[
 seconds, mean ± standard deviation of 2 runs
 
-             A a              B b   B : A
--  -------------  ---------------  ------
-x  0.100 ± 0.000      8.16 ± 0.23  × 81.6
-y    1.00 ± 0.00           FAILED
-z    2.00 ± 1.41  2.10 (1 failed)  +5.0 %
+                          A a              B b     B : A
+--------------  -------------  ---------------  --------
+x               0.100 ± 0.000      8.16 ± 0.23  × 81.6 ?
+y                 1.00 ± 0.00           FAILED
+z                 2.00 ± 1.41  2.10 (1 failed)   +40 % ?
+geometric mean                                  × 10.7 ?
 y, b: first
 z, b: once
 ]], simplebench.text(result))

@@ -16,7 +16,7 @@
 struct turn_queue {
     struct ring_job *first, *last; /* waiting, in order of arrival */
     unsigned waiting, under_way;
-    bool is_sync;
+    bool is_sync, has_come;         /* has_come: anything yet */
     uint64_t ended_at;              /* of the last operation that left the queue empty; 0 = there is none, or the next has come */
     uint64_t think_time;            /* mean time from there to the next arrival */
     uint64_t next_offset, distance; /* where the last arrival ends, and the mean distance from there to the next one's start */
@@ -186,7 +186,8 @@ static uint64_t mean_with(uint64_t mean, uint64_t value) { return mean - mean / 
 
 static void note_arrival(struct turn_queue *queue, const struct move *move, uint64_t now) {
     const uint64_t there = queue->next_offset, here = move->offset;
-    queue->distance = mean_with(queue->distance, there < here ? here - there : there - here);
+    if (queue->has_come) queue->distance = mean_with(queue->distance, there < here ? here - there : there - here);
+    queue->has_come = true;
     queue->next_offset = here + move->length;
     if (queue->ended_at == 0) return;
     queue->think_time = mean_with(queue->think_time, now - queue->ended_at);

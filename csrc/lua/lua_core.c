@@ -60,6 +60,7 @@ __attribute__((visibility("default"))) int luaopen_qcow2_core(lua_State *L) {
                                          {"model", lua_model_new},
                                          {"model_parameters", lua_model_parameters},
                                          {"model_clock", lua_model_clock},
+                                         {"model_wait", lua_model_wait},
                                          {"clock", core_clock},
                                          {"memory_fail_at", core_memory_fail_at},
                                          {"memory_stats", core_memory_stats},

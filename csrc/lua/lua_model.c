@@ -80,3 +80,14 @@ int lua_model_clock(lua_State *L) {
     lua_pushinteger(L, (lua_Integer) file_model_clock(file));
     return 1;
 }
+
+int lua_model_wait(lua_State *L) {
+    struct file *file = check_file(L, 1);
+    const uint64_t until = lua_check_unsigned(L, 2, "nanoseconds");
+    struct ring *ring = NULL;
+    struct error error = {.code = 0};
+    luaL_argcheck(L, file_is_model(file), 1, "a storage made by model() expected");
+    if (ring_virtual_open(file, 1, &ring, &error) == 0) ring_reap(ring, until);
+    ring_close(ring);
+    return lua_error_or_true(L, &error);
+}

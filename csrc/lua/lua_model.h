@@ -16,4 +16,7 @@ int lua_model_parameters(lua_State *L);
 /* core.model_clock(storage): nanoseconds of virtual time. */
 int lua_model_clock(lua_State *L);
 
+/* core.model_wait(storage, nanoseconds): lets virtual time go on to then. true; or nil, message, code. */
+int lua_model_wait(lua_State *L);
+
 #endif

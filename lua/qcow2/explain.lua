@@ -104,7 +104,10 @@ local function walk_chain(way, image, facts, offset)
         if run.type ~= "unallocated" or not facts.has_backing then return way end
         level = level + 1
         facts = image:facts(level)
-        add(way, { what = "backing file", level = level, filename = facts.filename, text = ("backing file '%s' (%s)"):format(facts.filename, facts.format) })
+        add(way, {
+            what = "backing file", level = level, filename = facts.filename,
+            text = ("backing file '%s' (%s)"):format(facts.filename, facts.format),
+        })
         if offset >= facts.size then
             add(way, { what = "end", text = ("ends before that (%d bytes): reads as zeroes"):format(facts.size) })
             return way

@@ -71,8 +71,8 @@ end
 --   * l2_cache_entry_size: 512 to the cluster size, a power of two: how much of a table is read at once ("4K")
 --   * refcount_cache_size: bytes of refcount blocks kept in memory (the least that works; "256K" with clusters of 64K)
 --   * cache_clean_interval: seconds after which tables that nobody used give their memory back (600; 0: never)
---   * overlap_check: what a write must not overwrite: "none", "constant" (header, active L1, refcount table and the like), "cached" (the default: also
---     tables as they are met), "all", or a table of sections by name: { template = "cached", ["inactive-l2"] = true }
+--   * overlap_check: what a write must not overwrite: "none", "constant" (header, active L1, refcount table and the like),
+--     "cached" (the default: also tables as they are met), "all", or a table of sections by name: { template = "cached", ["inactive-l2"] = true }
 --   * discard: "unmap" (the default: discarded clusters are freed) or "ignore"
 --   * detect_zeroes: "off" (the default), "on" (a write of nothing but zeroes writes none), "unmap" (and frees the clusters)
 --   * cow: what surrounds the bytes of a first write in a cluster: "skip" (the default: nothing where zeroes are there already), "zero"
@@ -132,6 +132,11 @@ function qcow2.model_parameters(disk) return model.parameters(disk) end
 -- @param disk a storage that model made
 -- @treturn number seconds of virtual time since it was made
 function qcow2.model_clock(disk) return core.model_clock(disk) / 1e9 end
+
+--- Lets a simulated disk's time go on, so that what it still does by itself (such as emptying its write cache) ends.
+-- @param disk a storage that model made
+-- @tparam number seconds of virtual time since it was made; nothing happens when they are over
+function qcow2.model_wait(disk, seconds) return core.model_wait(disk, math.floor(seconds * 1e9)) end
 
 --- Runs benchmark jobs, on one image or on several, at the same time; `qcow2.bench` (the module) has the options.
 -- @tparam {table,...} jobs

@@ -58,8 +58,9 @@ end
 
 --- Makes a simulated disk.
 -- @tparam table opts kind ("hdd", "ssd" or "nvme"), storage (what holds the bytes; a new one in memory), and any of the kind's
---   parameters: capacity, write_cache and stripe in bytes, outer_rate, inner_rate, interface_rate and channel_rate in bytes a second, command_time,
---   seek_track, seek_average, seek_full, read_time, write_time, trim_time and flush_time in seconds (or "8ms"), rpm, queue_depth, channels, dies, seed
+--   parameters: capacity, write_cache and stripe in bytes; outer_rate, inner_rate, interface_rate and channel_rate in bytes a second;
+--   command_time, seek_track, seek_average, seek_full, read_time, write_time, trim_time and flush_time in seconds (or "8ms"); rpm,
+--   queue_depth, channels, dies, seed
 -- @return the storage; or nil, message, code
 function model.new(opts)
     if type(opts) ~= "table" then error("model: a table of options expected, got " .. type(opts), 3) end

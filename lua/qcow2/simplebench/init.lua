@@ -9,7 +9,10 @@
 -- It knows nothing of what it measures.
 -- @module qcow2.simplebench
 
+local baseline = require "qcow2.simplebench.baseline"
+local compare = require "qcow2.simplebench.compare"
 local json = require "qcow2.simplebench.json"
+local machine = require "qcow2.simplebench.machine"
 local run = require "qcow2.simplebench.run"
 local statistics = require "qcow2.simplebench.statistics"
 local text_table = require "qcow2.simplebench.table"
@@ -17,23 +20,15 @@ local text_table = require "qcow2.simplebench.table"
 local simplebench = {
     bench = run.bench,
     bench_one = run.bench_one,
+    baseline = baseline,
+    compare = compare,
     statistics = statistics,
     table = text_table,
     text = text_table.render,
     encode_json = json.encode,
     decode_json = json.decode,
+    machine = machine.facts,
 }
-
-local function first_line(path)
-    local file <close> = io.open(path)
-    return file and file:read "l" or nil
-end
-
---- What the numbers depend on besides the code: kernel, Lua version, date (UTC).
--- @treturn table
-function simplebench.machine()
-    return { kernel = first_line "/proc/sys/kernel/osrelease", lua = _VERSION, date = os.date "!%Y-%m-%dT%H:%M:%SZ" }
-end
 
 --- A copy with only what JSON can hold; functions and userdata are left out.
 local function plain(value)
@@ -48,11 +43,11 @@ end
 
 --- Writes what `bench` returned as JSON, with every run and the machine's facts. The same keys are in the same order each time.
 -- @tparam table result
--- @tparam[opt] table machine facts to write instead of machine()
+-- @tparam[opt] table facts to write instead of those of this machine
 -- @treturn string text that ends with a line end
-function simplebench.json(result, machine)
+function simplebench.json(result, facts)
     local document = plain(result)
-    document.machine = machine or simplebench.machine()
+    document.machine = facts or machine.facts()
     return json.encode(document, "  ") .. "\n"
 end
 

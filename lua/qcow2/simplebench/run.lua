@@ -7,18 +7,26 @@
 -- interrupt ends a benchmark early.
 -- @module qcow2.simplebench.run
 
+local bootstrap = require "qcow2.simplebench.bootstrap"
+local compare = require "qcow2.simplebench.compare"
+local order = require "qcow2.simplebench.order"
 local statistics = require "qcow2.simplebench.statistics"
 
 local run = {}
 
 local DIMENSIONS = { "seconds", "iops" }
+local EXACT_RUNS = 2 -- equal values from a simulation need no more
 
-local DEFAULTS = { count = 5, initial_run = true, slow_limit = 100, drop_caches = false, progress = false, between = false, clock = os.time }
+local DEFAULTS = {
+    count = false, min_count = 10, max_count = 60, precision = 0.01, time_limit = 120, initial_run = true, warmup = 1, order = "interleaved",
+    seed = 1, slow_limit = 100, drop_caches = false, progress = false, between = false, clock = os.time,
+}
 
 local TYPES = {
-    count = { number = true }, initial_run = { boolean = true }, slow_limit = { number = true },
-    drop_caches = { boolean = true, ["function"] = true }, progress = { ["function"] = true, boolean = true },
-    between = { ["function"] = true, boolean = true }, clock = { ["function"] = true },
+    count = { number = true, boolean = true }, min_count = { number = true }, max_count = { number = true }, precision = { number = true },
+    time_limit = { number = true }, initial_run = { boolean = true }, warmup = { number = true }, order = { string = true },
+    seed = { number = true }, slow_limit = { number = true }, drop_caches = { boolean = true, ["function"] = true },
+    progress = { ["function"] = true, boolean = true }, between = { ["function"] = true, boolean = true }, clock = { ["function"] = true },
 }
 
 local function drop_page_cache()
@@ -38,8 +46,21 @@ local function check_options(given, level)
     for name, default in pairs(DEFAULTS) do
         if given and given[name] ~= nil then opts[name] = given[name] else opts[name] = default end
     end
-    opts.count = math.tointeger(opts.count)
-    if not opts.count or opts.count < 1 then error("simplebench: option 'count' is a whole number from 1 on", level) end
+    for name, least in pairs { count = 1, min_count = 1, max_count = 1, warmup = 0, seed = math.mininteger } do
+        if opts[name] then
+            opts[name] = math.tointeger(opts[name])
+            if not opts[name] or opts[name] < least then
+                error(("simplebench: option '%s' is a whole number from %d on"):format(name, least), level)
+            end
+        end
+    end
+    if opts.count == true then error("simplebench: option 'count' is a whole number, or false", level) end
+    if opts.order ~= "interleaved" and opts.order ~= "random" then
+        error("simplebench: option 'order' is 'interleaved' or 'random'", level)
+    end
+    if not opts.initial_run then opts.warmup = 0 end
+    if opts.count then opts.min_count, opts.max_count = opts.count, opts.count end
+    opts.max_count = math.max(opts.min_count, opts.max_count)
     if opts.drop_caches == true then opts.drop_caches = drop_page_cache end
     for _, name in ipairs { "progress", "between" } do
         if opts[name] == true then error(("simplebench: option '%s' is a function, or false"):format(name), level) end
@@ -83,31 +104,58 @@ end
 -- ---- one cell ----
 
 local function cell_new(func, env, case, opts)
-    return { func = func, env = env, case = case, opts = opts, runs = {}, done = 0, to_do = opts.count + (opts.initial_run and 1 or 0) }
+    return { func = func, env = env, case = case, opts = opts, runs = {}, done = 0 }
 end
 
-local function cell_finished(cell) return cell.slow or cell.done >= cell.to_do end
-
---- One more run. The initial one is kept apart, unless it was so slow that it stays the only one.
+--- One more run. Those of the warm-up are kept apart, unless one was so slow that it stays the only one.
 local function cell_run(cell)
-    local initial = cell.opts.initial_run and cell.done == 0
+    local initial = cell.done < cell.opts.warmup
     if cell.done > 0 and cell.opts.between then cell.opts.between(cell.env, cell.case) end
     local result
     result, cell.slow = run_once(cell)
     cell.done = cell.done + 1
-    if initial and not cell.slow then cell.initial = result else cell.runs[#cell.runs + 1] = result end
+    if initial and not cell.slow then cell.initial = cell.initial or result else cell.runs[#cell.runs + 1] = result end
     if cell.opts.progress then
         cell.opts.progress {
-            env = cell.env, case = cell.case, run = #cell.runs, of = cell.opts.count, initial = initial, result = result, slow = cell.slow,
+            env = cell.env, case = cell.case, run = #cell.runs, of = cell.opts.max_count, initial = initial, result = result, slow = cell.slow,
         }
     end
 end
 
-local function cell_result(cell)
-    local values, first_error = {}, nil
+local function values_of(cell)
+    local values = {}
     for _, one in ipairs(cell.runs) do
-        if one.error == nil then values[#values + 1] = one[cell.dimension] else first_error = first_error or one.error end
+        if one.error == nil then values[#values + 1] = one[cell.dimension] end
     end
+    return values
+end
+
+--- Whether the median is known as well as asked for. It looks at each cell alone and never at differences, so that stopping
+-- here does not choose among chances.
+local function cell_is_precise(cell)
+    local values = values_of(cell)
+    local low, high = statistics.median_interval(values)
+    if not low or #values < cell.opts.min_count then return false end
+    return (high - low) / 2 <= cell.opts.precision * statistics.median(values)
+end
+
+local function cell_is_exact(cell)
+    local first = cell.runs[1]
+    for _, one in ipairs(cell.runs) do
+        if not one.exact or one.error or one[cell.dimension] ~= first[cell.dimension] then return false end
+    end
+    return #cell.runs >= EXACT_RUNS
+end
+
+local function cell_finished(cell)
+    if cell.slow or #cell.runs >= cell.opts.max_count then return true end
+    if cell_is_exact(cell) then return true end
+    return not cell.opts.count and #cell.runs >= cell.opts.min_count and cell_is_precise(cell)
+end
+
+local function cell_result(cell)
+    local values, first_error = values_of(cell), nil
+    for _, one in ipairs(cell.runs) do first_error = first_error or one.error end
     local result = {
         runs = cell.runs,
         initial = cell.initial,
@@ -120,24 +168,42 @@ local function cell_result(cell)
         median = statistics.median(values),
         min = statistics.min(values),
         max = statistics.max(values),
+        values = values,
+        interval = bootstrap.mean(values, { seed = cell.opts.seed }),
+        outliers = statistics.outliers(values),
+        latency = cell.runs[#cell.runs] and cell.runs[#cell.runs].latency,
+        course = cell.runs[#cell.runs] and cell.runs[#cell.runs].course,
     }
     for _, dimension in ipairs(DIMENSIONS) do result[dimension] = result.dimension == dimension and values or nil end
     return result
 end
 
---- The order of the runs: case by case, and within a case one run of each environment after the other, so that what drifts
--- (a disk that fills, a neighbour that wakes) falls on all columns alike.
-local function run_interleaved(cells_of_case)
+--- One run of each cell of a case, but for those that are too slow for more.
+local function run_round(cells, in_order)
+    local round = {}
+    for _, cell in ipairs(cells) do
+        if not cell.slow then round[#round + 1] = cell end
+    end
+    for _, cell in ipairs(in_order(round)) do cell_run(cell) end
+end
+
+local function all_finished(cells)
+    for _, cell in ipairs(cells) do
+        if not cell_finished(cell) then return false end
+    end
+    return true
+end
+
+--- Case by case, and within a case in rounds. All columns of a case have the same number of runs, and the time limit is for the case
+-- as a whole.
+local function run_cells(cells_of_case, opts)
+    local in_order = order.rounds(opts.order, opts.seed)
     for _, cells in ipairs(cells_of_case) do
-        local left = #cells
-        while left > 0 do
-            left = 0
-            for _, cell in ipairs(cells) do
-                if not cell_finished(cell) then
-                    cell_run(cell)
-                    left = left + 1
-                end
-            end
+        local started = opts.clock()
+        while not all_finished(cells) do
+            run_round(cells, in_order)
+            local enough = #cells[1].runs >= opts.min_count
+            if not opts.count and enough and opts.clock() - started > opts.time_limit then break end
         end
     end
 end
@@ -159,14 +225,25 @@ end
 -- @tparam function func
 -- @tparam table env
 -- @tparam table case
--- @tparam[opt] table opts count (5), initial_run (true; a run before the others that does not count), slow_limit (100 s; a slower
---   run is the last), drop_caches (false; true for the kernel's, or a function), progress (called after each run with a table),
---   between (called before each run but the first), clock (os.time; gives seconds)
--- @treturn table runs, initial, dimension ("seconds" or "iops"; nil when all failed), seconds or iops (list of those that did
---   not fail), average, stdev, median, min, max, n_failed, error (the first), slow
+-- @tparam[opt] table opts
+--
+--   * count: how often; false (the default): as often as it takes, from min_count (10) to max_count (60) times, until half the 95 % interval
+--     of the median is at most precision (0.01) of it, or time_limit (120 s) is over
+--   * warmup: runs before the others that do not count (1; initial_run = false: none)
+--   * order: "interleaved" (the default) or "random", drawn with seed (1), which the bootstrap uses too
+--   * slow_limit: a run that takes longer is the last (100 s)
+--   * drop_caches: before each run (false; true for the kernel's, or a function)
+--   * progress: called after each run with a table; between: called before each run but the first; clock: gives seconds (os.time)
+--
+-- A run may also say `exact` (a simulation: equal values need not be measured again), `latency` ({from, to, count} in seconds) and `course`
+-- ({interval, unit, values…}) for reports.
+-- @treturn table runs, initial, dimension ("seconds" or "iops"; nil when all failed), values (of those that did not fail; also as seconds or
+--   iops), average, stdev, median, min, max, interval (of the average, by bootstrap), outliers (indices of values), n_failed, error (the
+--   first), slow, latency, course
 function run.bench_one(func, env, case, opts)
-    local cell = cell_new(func, env, case, check_options(opts, 3))
-    run_interleaved { { cell } }
+    opts = check_options(opts, 3)
+    local cell = cell_new(func, env, case, opts)
+    run_cells({ { cell } }, opts)
     return cell_result(cell)
 end
 
@@ -175,7 +252,8 @@ end
 -- @tparam {table,...} envs each with a string `id`, all different
 -- @tparam {table,...} cases each with a string `id`, all different
 -- @tparam[opt] table opts see bench_one
--- @treturn table envs, cases, count, and results: results[case.id][env.id] is what bench_one returns
+-- @treturn table envs, cases, count (nil where it was adaptive), seed; results[case.id][env.id] is what bench_one returns;
+--   comparisons and summary as qcow2.simplebench.compare says
 function run.bench(func, envs, cases, opts)
     local cells, results = {}, {}
     opts = check_options(opts, 3)
@@ -185,12 +263,12 @@ function run.bench(func, envs, cases, opts)
         cells[i] = {}
         for j, env in ipairs(envs) do cells[i][j] = cell_new(func, env, case, opts) end
     end
-    run_interleaved(cells)
+    run_cells(cells, opts)
     for i, case in ipairs(cases) do
         results[case.id] = {}
         for j, env in ipairs(envs) do results[case.id][env.id] = cell_result(cells[i][j]) end
     end
-    return { envs = envs, cases = cases, count = opts.count, results = results }
+    return compare.columns { envs = envs, cases = cases, count = opts.count or nil, seed = opts.seed, results = results }
 end
 
 return run

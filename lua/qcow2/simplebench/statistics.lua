@@ -54,6 +54,88 @@ function statistics.median(values)
     return ordered[half] + (ordered[half + 1] - ordered[half]) / 2
 end
 
+--- The value below which a share of all values lies, between neighbours in proportion (Hyndman and Fan's type 7).
+-- @tparam {number,...} ordered at least one value, the least first
+-- @tparam number share 0 to 1
+-- @treturn number
+function statistics.quantile_sorted(ordered, share)
+    local place = 1 + (#ordered - 1) * math.min(math.max(share, 0), 1)
+    local below = math.floor(place)
+    local above = ordered[below + 1] or ordered[below]
+    return ordered[below] + (above - ordered[below]) * (place - below)
+end
+
+--- The same for values in any order.
+-- @treturn ?number nil when there are no values
+function statistics.quantile(values, share)
+    if #values == 0 then return nil end
+    return statistics.quantile_sorted(sorted(values), share)
+end
+
+--- The median absolute deviation from the median, not scaled.
+-- @tparam {number,...} values
+-- @treturn ?number nil when there are no values
+function statistics.mad(values)
+    local median, deviations = statistics.median(values), {}
+    for i, value in ipairs(values) do deviations[i] = math.abs(value - median) end
+    return statistics.median(deviations)
+end
+
+local OUTLIER_FROM = 3.5
+local TO_STDEV = 0.6745 -- the median absolute deviation of a normal distribution of deviation 1
+
+--- Which values lie far out: 0.6745 × |value − median| / MAD is more than 3.5 (Iglewicz and Hoaglin's rule).
+-- @tparam {number,...} values
+-- @treturn {integer,...} their indices; none while there are fewer than five values, or when more than half are equal
+function statistics.outliers(values)
+    local median, mad, found = statistics.median(values), statistics.mad(values), {}
+    if #values < 5 or mad == 0 then return found end
+    for i, value in ipairs(values) do
+        if TO_STDEV * math.abs(value - median) / mad > OUTLIER_FROM then found[#found + 1] = i end
+    end
+    return found
+end
+
+--- The geometric mean of numbers above 0.
+-- @tparam {number,...} values
+-- @treturn ?number nil when there are no values
+function statistics.geometric_mean(values)
+    if #values == 0 then return nil end
+    local logarithms = {}
+    for i, value in ipairs(values) do logarithms[i] = math.log(value) end
+    return math.exp(statistics.mean(logarithms))
+end
+
+--- Ranks that bound the median: the interval from the `low`th to the `high`th smallest of n values covers it with at least the
+-- confidence asked for, whatever the distribution (binomial).
+-- @tparam integer n
+-- @tparam[opt=0.95] number confidence
+-- @treturn ?integer low; nil when n values are too few
+-- @treturn ?integer high
+function statistics.median_ranks(n, confidence)
+    local tail, probability, low = (1 - (confidence or 0.95)) / 2, 0.5 ^ n, 0
+    local below = probability -- that at most `low` values lie below the median
+    while below <= tail do
+        low = low + 1
+        probability = probability * (n - low + 1) / low
+        below = below + probability
+    end
+    if low == 0 then return nil end
+    return low, n - low + 1
+end
+
+--- An interval that covers the median, by median_ranks.
+-- @tparam {number,...} values
+-- @tparam[opt=0.95] number confidence
+-- @treturn ?number low; nil with too few values
+-- @treturn ?number high
+function statistics.median_interval(values, confidence)
+    local low, high = statistics.median_ranks(#values, confidence)
+    if not low then return nil end
+    local ordered = sorted(values)
+    return ordered[low], ordered[high]
+end
+
 --- The smallest value.
 -- @tparam {number,...} values
 -- @treturn ?number nil when there are no values

@@ -2,8 +2,9 @@
 
 --- Results as a text table: a row for each case, a column for each environment.
 --
--- Numbers have three significant digits, deviations as many decimals as their mean. Differences are relative to the first
--- environment: in percent, or as a factor where percent would be hard to read.
+-- Numbers have three significant digits, deviations as many decimals as their mean. Differences are those of the
+-- medians from the first environment's, with their interval: in percent, or as a factor where percent would be hard to read; `~` where
+-- the columns do not differ, `?` after one that too few runs stand behind.
 -- @module qcow2.simplebench.table
 
 local text_table = {}
@@ -53,9 +54,28 @@ local function cell(result, with_unit)
     return result.n_failed > 0 and ("%s (%d failed)"):format(text, result.n_failed) or text
 end
 
-local function difference(first, other)
-    if not first.average or first.dimension ~= other.dimension then return "" end
-    return text_table.difference(first.average, other.average)
+--- How a column differs from the first, by the ratio of medians; `~` where it does not.
+local function difference(bench, case, env)
+    local comparison = bench.comparisons and bench.comparisons[case.id] and bench.comparisons[case.id][env.id]
+    if not comparison then return "" end
+    local text = text_table.difference(1, comparison.ratio)
+    if not comparison.enough then return text .. " ?" end
+    if not comparison.differs then return "~" end
+    local interval = comparison.interval
+    if comparison.exact or not interval then return text end
+    return ("%s (%s … %s)"):format(text, text_table.difference(1, interval.low), text_table.difference(1, interval.high))
+end
+
+--- The last row: geometric means over the cases.
+local function summary_row(bench)
+    local row, any = { "geometric mean" }, false
+    for _ = 1, #bench.envs do row[#row + 1] = "" end
+    for i = 2, #bench.envs do
+        local mean = bench.summary and bench.summary[bench.envs[i].id]
+        row[#row + 1] = mean and text_table.difference(1, mean.ratio) .. (mean.interval and "" or " ?") or ""
+        any = any or mean ~= nil
+    end
+    return any and row or nil
 end
 
 -- ---- layout ----
@@ -108,7 +128,8 @@ end
 local function caption(bench, dimension)
     local what = dimension and NAMES[dimension] .. ", " or ""
     if bench.count == 1 then return what .. "one run\n" end
-    return ("%smean ± standard deviation of %d runs\n"):format(what, bench.count)
+    local runs = bench.count and ("%d runs"):format(bench.count) or "all runs"
+    return ("%smean ± standard deviation of %s\n"):format(what, runs)
 end
 
 local function errors(bench)
@@ -129,11 +150,12 @@ function text_table.render(bench)
     local dimension = common_dimension(bench)
     local rows = { header(bench) }
     for _, case in ipairs(bench.cases) do
-        local row, first = { case.id }, bench.results[case.id][bench.envs[1].id]
+        local row = { case.id }
         for _, env in ipairs(bench.envs) do row[#row + 1] = cell(bench.results[case.id][env.id], not dimension) end
-        for i = 2, #bench.envs do row[#row + 1] = difference(first, bench.results[case.id][bench.envs[i].id]) end
+        for i = 2, #bench.envs do row[#row + 1] = difference(bench, case, bench.envs[i]) end
         rows[#rows + 1] = row
     end
+    rows[#rows + 1] = summary_row(bench)
     return caption(bench, dimension) .. "\n" .. text_table.layout(rows) .. errors(bench)
 end
 
