@@ -118,7 +118,8 @@ end
 function cli.workplace(options, name)
     if options.dir then return setmetatable({ path = options.dir }, { __close = function() end }) end
     local memory = options.quick and "mktemp -d -p /dev/shm %s.XXXXXX 2>/dev/null || " or ""
-    local pipe <close> = assert(io.popen((memory .. 'mktemp -d "${TMPDIR:-/tmp}/%s.XXXXXX"'):gsub("%%s", name)))
+    local command = (memory .. 'mktemp -d "${TMPDIR:-/tmp}/%s.XXXXXX"'):gsub("%%s", name)
+    local pipe <close> = assert(io.popen(command))
     local path = pipe:read "l" or stop "mktemp made no folder"
     return setmetatable({ path = path }, { __close = function() os.execute(("rm -rf -- '%s'"):format(path)) end })
 end
