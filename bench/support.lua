@@ -50,13 +50,17 @@ function support.place(setting, name, disk_options)
         place.clock = qcow2.clock
         return place
     end
-    local memory = qcow2.memory(name)
+    local memory, disks = qcow2.memory(name), {}
     function place.target()
         local wanted = { kind = setting.disk, storage = memory }
         for key, value in pairs(disk_options or {}) do wanted[key] = value end
-        return assert(qcow2.model(wanted))
+        disks[#disks + 1] = assert(qcow2.model(wanted))
+        return disks[#disks]
     end
-    function place.remove() memory:close() end
+    function place.remove() -- at once: the collector does not see how much memory is behind them
+        for _, disk in ipairs(disks) do disk:close() end
+        memory:close()
+    end
     function place.settle(disk) qcow2.model_wait(disk, math.ceil(qcow2.model_clock(disk)) + 1) end
     place.clock = qcow2.model_clock
     return place

@@ -136,6 +136,16 @@ describe("simplebench.baseline", function()
         assert.same({ "", "xenv2", "xenv1 xenv2" }, { slower(0.25), slower(0.05), slower(0.01) })
     end)
 
+    it("tells simulations apart after one run, and else says when there were too few", function()
+        local function one_run(seconds, exact)
+            return simplebench.bench(function() return { seconds = seconds, exact = exact } end, { { id = "a" } }, { { id = "x" } }, { count = 2 })
+        end
+        local found = assert(compared(one_run(1, true), one_run(2, true)))
+        assert.same({ 1, 0 }, { #baseline.slower(found, 0.05), baseline.untold(found) })
+        found = assert(compared(one_run(1), one_run(2)))
+        assert.same({ 0, 1 }, { #baseline.slower(found, 0.05), baseline.untold(found) })
+    end)
+
     it("knows that fewer IOPS are slower, and a better of its own", function()
         local found = assert(compared(result_of({ { "x", 100, 100 } }, "iops"), result_of({ { "x", 90, 120 } }, "iops")))
         assert.equal(1, #baseline.slower(found, 0.05))
@@ -179,7 +189,7 @@ describe("simplebench.cli", function()
         if not interpreter then return pending "there is no lua5.4" end
         for words, expected in pairs {
             ['"--cuont", "3"'] = "did you mean %-%-count",
-            ['"--sise", "1"'] = "did you mean %-%-size",
+            ['"--sise=1"'] = "did you mean %-%-size",
             ['"--count"'] = "%-%-count needs a value",
             ['"--count", "0"'] = "%-%-count is '0'; it is a whole number from 1 on",
             ['"--fail-if-slower", "5%"'] = "%-%-fail%-if%-slower needs a %-%-baseline",

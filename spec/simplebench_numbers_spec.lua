@@ -100,6 +100,7 @@ describe("simplebench.statistics", function()
         assert.same({}, statistics.outliers { 1, 1.1, 0.9, 1.05, 0.95 })
         assert.same({}, statistics.outliers { 1, 1, 100, 1 }) -- too few to say
         assert.same({}, statistics.outliers { 1, 1, 1, 1, 1 })
+        assert.same({ 20 }, statistics.outliers { 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2 })
     end)
 
     it("bounds the median by the ranks of Conover's table", function()

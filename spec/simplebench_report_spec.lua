@@ -91,7 +91,7 @@ zlib    1.3
 write_req
 ---------
 does a write copy what it need not?
-seconds (lower is better), mean ± standard deviation of 3 runs; ratio to plain with its interval, ~ where no difference is shown, ? where the runs are too few to tell; seed 1
+seconds (lower is better), mean ± standard deviation of 3 runs; ratio to plain with its interval (~ no difference shown, ? too few runs); seed 1
 
                                A plain      B chain                B : A
 --------------  ----------------------  -----------  -------------------
@@ -116,7 +116,7 @@ local MARKDOWN = [[
 
 does a write copy what it need not?
 
-seconds (lower is better), mean ± standard deviation of 3 runs; ratio to plain with its interval, \~ where no difference is shown, ? where the runs are too few to tell; seed 1
+seconds (lower is better), mean ± standard deviation of 3 runs; ratio to plain with its interval (\~ no difference shown, ? too few runs); seed 1
 
 |  | A plain | B chain | B : A |
 | :-- | --: | --: | --: |

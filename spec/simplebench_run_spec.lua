@@ -125,6 +125,11 @@ describe("the adaptive count", function()
         assert.equal(2, calls)
     end)
 
+    it("does not insist on runs that only fail", function()
+        local result = simplebench.bench_one(function() return { error = "never" } end, {}, {})
+        assert.same({ 10, 10 }, { #result.runs, result.n_failed })
+    end)
+
     it("shows outliers and leaves them in", function()
         local calls = 0
         local result = simplebench.bench_one(function()

@@ -22,7 +22,8 @@ local function kept(bench)
     for case_id, row in pairs(bench.results) do
         cells[case_id] = {}
         for env_id, result in pairs(row) do
-            cells[case_id][env_id] = { dimension = result.dimension, values = result.values, median = result.median }
+            local exact = #result.runs > 0 and result.runs[1].exact == true or nil
+            cells[case_id][env_id] = { dimension = result.dimension, values = result.values, median = result.median, exact = exact }
         end
     end
     return { title = bench.title, better = bench.better, cells = cells }
@@ -92,6 +93,17 @@ function baseline.compare(document, benches, facts, any_machine)
     end
     if #found == 0 then return nil, "the baseline has none of these cases and columns" end
     return found
+end
+
+--- How many of what compare returned have too few runs to tell: no gate can say anything of them.
+-- @tparam {table,...} found
+-- @treturn integer
+function baseline.untold(found)
+    local count = 0
+    for _, one in ipairs(found) do
+        if not one.comparison.enough then count = count + 1 end
+    end
+    return count
 end
 
 --- Which of what compare returned is worse than before by more than a limit.

@@ -47,7 +47,7 @@ local BETTER_WHEN = { seconds = "lower", iops = "higher" }
 --- Whether a simulation gave the values, which are the same in each run: a difference between two such lists needs no test.
 local function is_exact(result)
     local runs = result.runs or {}
-    return #runs > 0 and runs[1].exact == true
+    return result.exact == true or (#runs > 0 and runs[1].exact == true)
 end
 
 local function compare_lists(from, to)

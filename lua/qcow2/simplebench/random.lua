@@ -47,6 +47,21 @@ function Generator:normal()
     return radius * math.cos(2 * math.pi * self:float())
 end
 
+--- Draws as many values as there are, any of them any number of times. Written out, since bootstrapping does little else.
+-- @tparam {number,...} values fewer than 2^31
+-- @treturn number their sum
+function Generator:sum_of_sample(values)
+    local x, count, sum = self.state, #values, 0
+    for _ = 1, count do
+        x = x ~ x >> 12
+        x = x ~ x << 25
+        x = x ~ x >> 27
+        sum = sum + values[((x * 0x2545f4914f6cdd1d >> 32) * count >> 32) + 1]
+    end
+    self.state = x
+    return sum
+end
+
 --- Puts a list into any order, in place.
 -- @tparam table list
 -- @treturn table the same

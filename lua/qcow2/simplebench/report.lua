@@ -108,7 +108,7 @@ local function caption_of(bench, cells, dimension)
     parts[#parts + 1] = runs_text(bench, cells)
     local text = table.concat(parts, ", ")
     if #bench.envs > 1 and bench.comparisons then
-        text = ("%s; ratio to %s with its interval, ~ where no difference is shown, ? where the runs are too few to tell"):format(text, bench.envs[1].id)
+        text = ("%s; ratio to %s with its interval (~ no difference shown, ? too few runs)"):format(text, bench.envs[1].id)
     end
     return bench.seed and ("%s; seed %d"):format(text, bench.seed) or text
 end

@@ -18,7 +18,7 @@ local DIMENSIONS = { "seconds", "iops" }
 local EXACT_RUNS = 2 -- equal values from a simulation need no more
 
 local DEFAULTS = {
-    count = false, min_count = 10, max_count = 60, precision = 0.01, time_limit = 120, initial_run = true, warmup = 1, order = "interleaved",
+    count = false, min_count = 10, max_count = 300, precision = 0.01, time_limit = 120, initial_run = true, warmup = 1, order = "interleaved",
     seed = 1, slow_limit = 100, drop_caches = false, progress = false, between = false, clock = os.time,
 }
 
@@ -150,6 +150,7 @@ end
 local function cell_finished(cell)
     if cell.slow or #cell.runs >= cell.opts.max_count then return true end
     if cell_is_exact(cell) then return true end
+    if not cell.opts.count and #cell.runs >= cell.opts.min_count and #values_of(cell) == 0 then return true end
     return not cell.opts.count and #cell.runs >= cell.opts.min_count and cell_is_precise(cell)
 end
 
@@ -227,7 +228,7 @@ end
 -- @tparam table case
 -- @tparam[opt] table opts
 --
---   * count: how often; false (the default): as often as it takes, from min_count (10) to max_count (60) times, until half the 95 % interval
+--   * count: how often; false (the default): as often as it takes, from min_count (10) to max_count (300) times, until half the 95 % interval
 --     of the median is at most precision (0.01) of it, or time_limit (120 s) is over
 --   * warmup: runs before the others that do not count (1; initial_run = false: none)
 --   * order: "interleaved" (the default) or "random", drawn with seed (1), which the bootstrap uses too

@@ -83,15 +83,19 @@ end
 
 local OUTLIER_FROM = 3.5
 local TO_STDEV = 0.6745 -- the median absolute deviation of a normal distribution of deviation 1
+local MEAN_TO_STDEV = 0.7979 -- the mean one
 
---- Which values lie far out: 0.6745 × |value − median| / MAD is more than 3.5 (Iglewicz and Hoaglin's rule).
+--- Which values lie far out: 0.6745 × |value − median| / MAD is more than 3.5 (Iglewicz and Hoaglin's rule). Where more than half of
+-- the values are equal, the mean absolute deviation takes the place of the median one, with 0.7979 for 0.6745.
 -- @tparam {number,...} values
--- @treturn {integer,...} their indices; none while there are fewer than five values, or when more than half are equal
+-- @treturn {integer,...} their indices; none while there are fewer than five values
 function statistics.outliers(values)
-    local median, mad, found = statistics.median(values), statistics.mad(values), {}
-    if #values < 5 or mad == 0 then return found end
+    local median, found = statistics.median(values), {}
+    if #values < 5 then return found end
+    local sigma = statistics.mad(values) / TO_STDEV
+    if sigma == 0 then sigma = sum(values, function(x) return math.abs(x - median) end) / #values / MEAN_TO_STDEV end
     for i, value in ipairs(values) do
-        if TO_STDEV * math.abs(value - median) / mad > OUTLIER_FROM then found[#found + 1] = i end
+        if math.abs(value - median) > OUTLIER_FROM * sigma then found[#found + 1] = i end
     end
     return found
 end
