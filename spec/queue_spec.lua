@@ -107,7 +107,7 @@ describe("a queue", function()
         local file = assert(io.open(folder .. "/script.lua", "w"))
         file:write(script)
         file:close()
-        assert.is_true(os.execute(("%s %s/script.lua"):format(arg[-1] or "lua5.4", folder)))
+        assert.is_true(os.execute(("%s %s/script.lua"):format(oracle.lua, folder)))
         local image <close> = assert(qcow2.open(folder .. "/disk.qcow2"))
         for i = 0, 63 do assert.equal(string.char(i):rep(10), image:read((i << 20) + 5000, 10)) end
         remove()

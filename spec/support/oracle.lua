@@ -117,4 +117,8 @@ function oracle.write_raw(model, path)
     oracle.must("truncate", "-s", ("%d"):format(model.size), path)
 end
 
+--- The command for an interpreter like this one, which finds our module; with what is preloaded here.
+oracle.lua = ("env %s %s"):format(
+    os.getenv "QCOW2_PRELOAD" and "LD_PRELOAD=" .. oracle.quote(os.getenv "QCOW2_PRELOAD") or "", arg and arg[-1] or "lua5.4")
+
 return oracle
