@@ -136,6 +136,7 @@ return support.scenario {
     name = "overlap",
     question = "What do metadata overlap checks cost?",
     disks = "file,hdd",
+    count = 15,
     usage = USAGE,
     values = { "--snapshots" },
     measure = function(setting)
