@@ -23,7 +23,7 @@ INST_LIBDIR = $(INST_PREFIX)/lib/lua/5.4
 INST_LUADIR = $(INST_PREFIX)/share/lua/5.4
 INST_BINDIR = $(INST_PREFIX)/bin
 
-COMPILE = $(CC) -std=gnu11 -fPIC -fvisibility=hidden -pthread $(WARNINGS) $(ASSERTS) $(CFLAGS) $(CPPFLAGS) -Icsrc \
+COMPILE = $(CC) -std=gnu11 -ffp-contract=off -fPIC -fvisibility=hidden -pthread $(WARNINGS) $(ASSERTS) $(CFLAGS) $(CPPFLAGS) -Icsrc \
 	$(or $(LUA_CFLAGS),$(NO_LUA)) $(addprefix -I,$(ZLIB_INCDIR)) \
 	$(foreach one,$(FOUND),-DHAVE_$(call found,1,$(one)))
 LINK = $(CC) -pthread $(CFLAGS) -Wl,--as-needed $(LDFLAGS)

@@ -60,7 +60,8 @@ local function columns(words, disk)
     if #words == 0 then
         add(engine_column "engine:cow=write")
         add(engine_column "engine:cow=skip")
-        add(qemu_column "qemu-img" or { program = true })
+        local installed = qemu_column "qemu-img"
+        if installed then add(installed) end
     end
     return envs
 end

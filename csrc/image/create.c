@@ -212,8 +212,7 @@ static int make_image(struct file *file, const struct create_options *options, s
     if (file_change_use(file, FILE_USE_NOTHING, use, error) < 0) return error_prefix(error, "'%s'", file->name);
     result = options->format == IMAGE_RAW ? create_raw(file, options, error) : create_qcow2(file, options, error);
     if (result == 0 && preallocates) {
-        file_change_use(file, use, FILE_USE_READ, &ignored);
-        use = FILE_USE_READ;
+        if (file_change_use(file, use, FILE_USE_READ, &ignored) == 0) use = FILE_USE_READ;
         result = preallocate_qcow2(file, options, error);
     }
     if (result == 0) result = file_sync(file, error);

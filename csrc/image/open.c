@@ -13,6 +13,7 @@
 #include "base/bytes.h"
 #include "base/memory.h"
 #include "image/inactive.h"
+#include "storage/file_model.h"
 
 #define L2_CACHE_MAX (UINT64_C(32) << 20)
 #define L2_ENTRY_DEFAULT UINT64_C(4096)
@@ -196,7 +197,7 @@ static int fill(struct image *image, const struct image_options *options, struct
     image->detected_unmap = options->detected_unmap;
     image->cow = options->cow;
     image->aio = options->aio;
-    image->clean_interval = options->cache_clean_interval;
+    image->clean_interval = file_is_model(image->file) ? 0 : options->cache_clean_interval; /* virtual time does not know real seconds */
     image->cleaned_at = seconds_now();
     const enum file_use use = !image->read_only ? FILE_USE_WRITE : options->force_share ? FILE_USE_READ_SHARED : FILE_USE_READ;
     image->use = FILE_USE_NOTHING;

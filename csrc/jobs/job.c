@@ -72,10 +72,16 @@ static uint8_t *buffer_of(const struct job *job, const struct queue_slot *slot) 
     return job->buffers + (uint64_t) (slot - job->queue.slots) * buffer_stride(&job->options);
 }
 
+/* When the runtime is over. */
+static uint64_t ends_at(const struct job *job) {
+    const struct job_options *options = &job->options;
+    return options->runtime > 0 ? job->started_at + options->ramp_time + options->runtime : RING_FOREVER;
+}
+
 static bool pattern_is_over(const struct job *job, uint64_t now) {
     const struct job_options *options = &job->options;
     if (atomic_load_explicit(&job->stop, memory_order_relaxed) || job->result.error.code < 0) return true;
-    if (options->runtime > 0 && now - job->started_at >= options->ramp_time + options->runtime) return true;
+    if (now >= ends_at(job)) return true;
     const uint64_t most = options->operations > 0 ? options->operations : options->runtime > 0 ? UINT64_MAX : job->pattern.blocks;
     return job->issued >= most;
 }
@@ -87,10 +93,21 @@ static uint64_t due_at(const struct job *job) {
     return job->started_at + (uint64_t) (seconds * 1e9);
 }
 
+/* Taken when it starts: a write of zeroes may become another kind on its way. */
+static unsigned direction_of(enum request_kind kind) {
+    switch (kind) {
+        case REQUEST_READ: return JOB_READ;
+        case REQUEST_WRITE: return JOB_WRITE;
+        case REQUEST_FLUSH: return JOB_SYNC;
+        default: return JOB_TRIM;
+    }
+}
+
 static void start(struct job *job, struct queue_slot *slot, enum request_kind kind, uint64_t offset, uint64_t length, uint64_t block) {
     request_start(&slot->request, job->queue.image, kind, offset, length, length > 0 ? buffer_of(job, slot) : NULL);
     slot->request.may_unmap = true;
     slot->number = block;
+    slot->direction = direction_of(kind);
     queue_start(slot);
 }
 
@@ -161,6 +178,7 @@ static bool is_idle(const struct job *job) { return job->queue.busy == 0 && job-
 
 /* Reads back blocks in order. */
 static void issue_verify(struct job *job) {
+    if (atomic_load_explicit(&job->stop, memory_order_relaxed)) job->next_verify = job->pattern.blocks;
     while (job->next_verify < job->pattern.blocks && job->queue.free != NULL && job->result.error.code == 0) {
         const uint64_t block = job->next_verify++;
         start(job, queue_slot_take(&job->queue), REQUEST_READ, pattern_offset(&job->pattern, block), job->options.pattern.bs, block);
@@ -184,7 +202,7 @@ uint64_t job_fill(struct job *job) {
     }
     while (!job->verifying && !pattern_is_over(job, now)) {
         const uint64_t due = due_at(job);
-        if (due > now) return due;
+        if (due > now) return min_u64(due, ends_at(job));
         if (!issue_next(job)) return RING_FOREVER;
     }
     if (!job->verifying) end_pattern(job, now);
@@ -194,19 +212,10 @@ uint64_t job_fill(struct job *job) {
 
 /* ---- collecting ---- */
 
-static unsigned direction_of(const struct request *request) {
-    switch (request->kind) {
-        case REQUEST_READ: return JOB_READ;
-        case REQUEST_WRITE: return JOB_WRITE;
-        case REQUEST_FLUSH: return JOB_SYNC;
-        default: return JOB_TRIM;
-    }
-}
-
 static void measure(struct job *job, const struct queue_slot *slot, uint64_t now) {
     const uint64_t interval = job->options.interval;
     if (now < job->measured_at || job->verifying) return;
-    job_result_count(&job->result, direction_of(&slot->request), slot->request.length, now - slot->started_at,
+    job_result_count(&job->result, slot->direction, slot->request.length, now - slot->started_at,
                      interval > 0 ? (now - job->measured_at) / interval : UINT64_MAX);
 }
 
@@ -226,7 +235,7 @@ void job_collect(struct job *job) {
     struct queue_slot *slot;
     while ((slot = queue_take_done(&job->queue)) != NULL) {
         if (slot->request.error.code < 0) {
-            job->result.directions[direction_of(&slot->request)].errors++;
+            job->result.directions[slot->direction].errors++;
             error_set(&job->result.error, slot->request.error.code, "%s", slot->request.error.text);
         } else {
             measure(job, slot, ring_now(job->queue.ring));

@@ -24,6 +24,7 @@ struct queue_slot {
     struct queue_slot *woken_next;
     uint64_t started_at; /* ring_now, nanoseconds */
     void *user;          /* the caller's */
+    unsigned direction;  /* the caller's */
     uint64_t number;     /* the caller's */
 };
 

@@ -10,6 +10,7 @@
 #include "base/memory.h"
 
 #define MILLISECOND UINT64_C(1000000)
+#define SLICE_MAX (10000 * MILLISECOND)   /* products of two still have 64 bits */
 #define MEAN_WEIGHT 8u                    /* means take in an eighth of each new value */
 #define NEAR_DISTANCE (UINT64_C(1) << 20) /* a stream whose next operation is further away on average gains nothing from a wait */
 
@@ -86,7 +87,7 @@ static void send(struct scheduler *scheduler, struct turn_queue *queue, uint64_t
     take_out(queue, link);
     queue->under_way++;
     scheduler->sync_under_way += queue->is_sync;
-    scheduler->position = job->move.offset + job->move.length;
+    if (job->move.length > 0) scheduler->position = job->move.offset + job->move.length;
     ring_submit(scheduler->below, job);
 }
 
@@ -125,7 +126,7 @@ static uint64_t slice_length(const struct scheduler *scheduler, const struct tur
     const uint64_t round = count_busy(scheduler) * options->slice_sync;
     if (!options->low_latency || round <= options->target_latency) return slice;
     const uint64_t least = min_u64(slice, 2 * options->slice_idle * slice / options->slice_sync);
-    return max_u64(slice * options->target_latency / round, least);
+    return max_u64(max_u64(slice * options->target_latency / round, least), MILLISECOND);
 }
 
 /* Whether it pays to wait for the stream's next operation: it comes soon, and lies near. */
@@ -171,11 +172,11 @@ static void dispatch(struct scheduler *scheduler) {
         if (!keeps_turn(scheduler, &scheduler->queues[scheduler->turn], now) && !pass_turn(scheduler)) return;
         struct turn_queue *queue = &scheduler->queues[scheduler->turn];
         if (queue->waiting == 0) return;
-        begin_slice(scheduler, queue, now);
-        if (!may_send(scheduler, queue, now)) {
-            retry(scheduler, scheduler->slice_end);
+        if (!may_send(scheduler, queue, now)) { /* a slice begins with its first operation, however long that had to wait */
+            if (scheduler->begun) retry(scheduler, scheduler->slice_end);
             return;
         }
+        begin_slice(scheduler, queue, now);
         send(scheduler, queue, now);
     }
 }
@@ -185,7 +186,7 @@ static void dispatch(struct scheduler *scheduler) {
 static uint64_t mean_with(uint64_t mean, uint64_t value) { return mean - mean / MEAN_WEIGHT + value / MEAN_WEIGHT; }
 
 static void note_arrival(struct turn_queue *queue, const struct move *move, uint64_t now) {
-    const uint64_t there = queue->next_offset, here = move->offset;
+    const uint64_t there = queue->next_offset, here = move->length > 0 ? move->offset : there;
     if (queue->has_come) queue->distance = mean_with(queue->distance, there < here ? here - there : there - here);
     queue->has_come = true;
     queue->next_offset = here + move->length;
@@ -224,18 +225,13 @@ static void note_end(struct scheduler *scheduler, const struct ring_job *job) {
     if (has_turn && is_worth_waiting(scheduler, queue)) scheduler->idle_until = now + scheduler->options.slice_idle;
 }
 
+/* NULL also when it is time to look again: whoever reaps does so in a loop, and a wake is never lost in one of ours. */
 static struct ring_job *fair_reap(struct ring *ring, uint64_t until) {
     struct scheduler *scheduler = scheduler_of(ring);
-    for (;;) {
-        dispatch(scheduler);
-        const uint64_t limit = min_u64(until, scheduler->retry_at);
-        struct ring_job *job = ring_reap(scheduler->below, limit);
-        if (job != NULL) {
-            note_end(scheduler, job);
-            return job;
-        }
-        if (limit == until || ring_now(ring) < limit) return NULL; /* the time is up, or somebody woke us */
-    }
+    dispatch(scheduler);
+    struct ring_job *job = ring_reap(scheduler->below, min_u64(until, scheduler->retry_at));
+    if (job != NULL) note_end(scheduler, job);
+    return job;
 }
 
 /* ---- none ---- */
@@ -261,8 +257,12 @@ static const struct ring_ops fair_ops = {
 static const struct ring_ops none_ops = {
     .name = "none", .submit = none_submit, .reap = none_reap, .wake = scheduler_wake, .now = scheduler_now, .close = scheduler_close};
 
+static bool is_slice(uint64_t time) { return time >= MILLISECOND && time <= SLICE_MAX; }
+
 int scheduler_open(const struct scheduler_options *options, struct ring *below, unsigned streams, struct ring **ring, struct error *error) {
-    if (options->quantum == 0 || options->slice_sync == 0) return error_set(error, -EINVAL, "a scheduler needs a quantum and slices");
+    const bool has_slices = is_slice(options->slice_sync) && is_slice(options->slice_async) && is_slice(options->target_latency);
+    if (options->quantum == 0 || !has_slices || options->slice_idle > SLICE_MAX)
+        return error_set(error, -EINVAL, "a scheduler needs a quantum, and slices and a target_latency of 1 ms to 10 s");
     struct scheduler *scheduler = memory_zeroed(sizeof *scheduler + (streams + 1) * sizeof scheduler->queues[0]);
     if (scheduler == NULL) return error_set(error, -ENOMEM, "no memory for a scheduler of %u streams", streams);
     scheduler->ring.ops = options->kind == SCHEDULER_FAIR ? &fair_ops : &none_ops;

@@ -21,6 +21,7 @@ struct lua_bench {
     struct bench *bench; /* NULL before it is made and after close */
     unsigned count;
     bool started, over;
+    bool uses; /* its images count it as a user */
 };
 
 static struct lua_bench *check_bench(lua_State *L) {
@@ -120,12 +121,25 @@ static struct bench_job *read_jobs(lua_State *L, lua_Integer count) {
     return jobs;
 }
 
+/* The run is made first and uses its images from then on, so that nothing that runs while options are read can close one. */
+static struct lua_bench *push_run(lua_State *L, lua_Integer count) {
+    struct lua_bench *self = lua_newuserdatauv(L, sizeof *self, 1);
+    *self = (struct lua_bench){.count = (unsigned) count};
+    luaL_setmetatable(L, TYPE_NAME);
+    keep_images(L, count);
+    use_images(L, lua_gettop(L), 1);
+    self->uses = true;
+    return self;
+}
+
 int lua_bench_new(lua_State *L) {
     static const char *const forms[] = {"auto", "io_uring", "threads", "sync", NULL}; /* in the order of enum ring_kind */
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_checktype(L, 2, LUA_TTABLE);
     const lua_Integer count = (lua_Integer) lua_rawlen(L, 1);
     luaL_argcheck(L, count >= 1 && count <= (lua_Integer) BENCH_JOBS_MAX, 1, "1 to 1024 jobs expected");
+    struct lua_bench *self = push_run(L, count);
+    const int run = lua_gettop(L);
     const struct bench_job *jobs = read_jobs(L, count);
     lua_getfield(L, 2, "aio");
     const bool has_aio = !lua_isnil(L, -1);
@@ -134,13 +148,14 @@ int lua_bench_new(lua_State *L) {
     const struct scheduler_options scheduler = scheduled ? read_scheduler(L, lua_gettop(L)) : scheduler_options_default();
     const enum ring_kind aio = has_aio ? (enum ring_kind) lua_field_choice(L, 2, "aio", "auto", forms) : jobs[0].image->aio;
     struct error error = {.code = 0};
-    struct lua_bench *self = lua_newuserdatauv(L, sizeof *self, 1);
-    *self = (struct lua_bench){.count = (unsigned) count};
-    luaL_setmetatable(L, TYPE_NAME);
-    keep_images(L, count);
-    if (bench_new(jobs, (unsigned) count, aio, scheduled ? &scheduler : NULL, &self->bench, &error) < 0) return lua_error_push(L, &error);
-    use_images(L, lua_gettop(L), 1);
-    return 1;
+    bench_new(jobs, (unsigned) count, aio, scheduled ? &scheduler : NULL, &self->bench, &error);
+    if (error.code == 0) {
+        lua_pushvalue(L, run);
+        return 1;
+    }
+    use_images(L, run, -1);
+    self->uses = false;
+    return lua_error_push(L, &error);
 }
 
 /* run:close(): stops and waits. */
@@ -148,9 +163,9 @@ static int bench_close(lua_State *L) {
     struct lua_bench *self = luaL_checkudata(L, 1, TYPE_NAME);
     struct bench *bench = self->bench;
     self->bench = NULL;
-    if (bench == NULL) return 0;
     bench_free(bench);
-    use_images(L, 1, -1);
+    if (self->uses) use_images(L, 1, -1);
+    self->uses = false;
     return 0;
 }
 

@@ -32,7 +32,7 @@ static int read_parameters(lua_State *L, int index, struct device_parameters *pa
 }
 
 int lua_model_new(lua_State *L) {
-    struct file *below = check_file(L, 1);
+    check_file(L, 1);
     const char *name = luaL_checkstring(L, 2);
     struct error error = {.code = 0};
     enum device_kind kind;
@@ -40,6 +40,7 @@ int lua_model_new(lua_State *L) {
     struct device_parameters parameters = device_defaults(kind);
     if (read_parameters(L, 3, &parameters, &error) < 0) return lua_error_push(L, &error);
     struct file **file = lua_storage_push(L);
+    struct file *below = check_file(L, 1); /* after what may run Lua code (see lua_image) */
     if (file_model_open(&parameters, below, file, &error) < 0) return lua_error_push(L, &error);
     return 1;
 }

@@ -38,7 +38,7 @@ static int open_ring(struct image *image, unsigned depth, int aio, struct ring *
 
 int lua_queue_new(lua_State *L) {
     static const char *const forms[] = {"auto", "io_uring", "threads", "sync", NULL}; /* in the order of enum ring_kind */
-    struct image *image = lua_image_check(L, 1);
+    lua_image_check(L, 1);
     const uint64_t depth = lua_check_unsigned(L, 2, "depth");
     const int aio = lua_isnoneornil(L, 3) ? -1 : luaL_checkoption(L, 3, NULL, forms);
     luaL_argcheck(L, depth >= 1 && depth <= QUEUE_DEPTH_MAX, 2, "depth is 1 to 1024");
@@ -50,6 +50,7 @@ int lua_queue_new(lua_State *L) {
     lua_setiuservalue(L, -2, IMAGE_VALUE);
     lua_newtable(L);
     lua_setiuservalue(L, -2, BYTES_VALUE);
+    struct image *image = lua_image_check(L, 1); /* after what may run Lua code (see lua_image) */
     struct ring *ring = NULL;
     if (open_ring(image, (unsigned) depth, aio, &ring, &error) < 0) return lua_error_push(L, &error);
     if (queue_init(&self->queue, image, ring, (unsigned) depth) < 0) {

@@ -195,6 +195,12 @@ local function all_finished(cells)
     return true
 end
 
+local function most_runs(cells)
+    local most = 0
+    for _, cell in ipairs(cells) do most = math.max(most, #cell.runs) end
+    return most
+end
+
 --- Case by case, and within a case in rounds. All columns of a case have the same number of runs, and the time limit is for the case
 -- as a whole.
 local function run_cells(cells_of_case, opts)
@@ -203,7 +209,7 @@ local function run_cells(cells_of_case, opts)
         local started = opts.clock()
         while not all_finished(cells) do
             run_round(cells, in_order)
-            local enough = #cells[1].runs >= opts.min_count
+            local enough = most_runs(cells) >= opts.min_count
             if not opts.count and enough and opts.clock() - started > opts.time_limit then break end
         end
     end
