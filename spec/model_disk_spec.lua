@@ -133,4 +133,38 @@ describe("the scheduler on a simulated hdd", function()
         local limited = sum_up(run(jobs, { write_depth = "delayed-sync", expire_sync = "1ms" }), "write")
         assert.is_true(limited < free / 2)
     end)
+
+    it("does not starve writers beside a reader whose operations are long", function()
+        local results = run({
+            { rw = "randread", bs = "1M", iodepth = 32, runtime = "10s" }, { rw = "randwrite", bs = "4K", runtime = "10s" },
+        }, "fair")
+        assert.is_true(results[2].write.operations > 20, results[2].write.operations)
+        assert.is_true(results[2].write.latency.max < 2, results[2].write.latency.max)
+    end)
+
+    it("refuses slices of nothing, which would never end", function()
+        local image <close> = raw_on "hdd"
+        local none, message, code = image:bench { scheduler = { slice_async = 0 }, number_ios = 1 }
+        assert.is_nil(none)
+        assert.equal("EINVAL", code)
+        assert.matches("needs a quantum, and slices", message)
+    end)
+end)
+
+describe("a job in virtual time", function()
+    it("ends when its runtime is over, however low its rate", function()
+        local image <close> = raw_on "ssd"
+        local result = assert(image:bench { rw = "read", bs = "1M", rate = 4096, runtime = 1 })
+        assert.is_true(result.seconds >= 1 and result.seconds < 1.1, result.seconds)
+        assert.equal(1, result.read.operations)
+    end)
+
+    it("counts writes that become zero writes as writes", function()
+        local disk = assert(qcow2.model { kind = "ssd" })
+        assert(qcow2.create(disk, { size = "8M" })):close()
+        local image <close> = assert(qcow2.open(disk, { detect_zeroes = "on" }))
+        local result = assert(image:bench { rw = "write", number_ios = 100, buffer_pattern = "zeroes" })
+        assert.equal(100, result.write.operations)
+        assert.equal(0, result.trim.operations)
+    end)
 end)
