@@ -250,6 +250,20 @@ describe("simplebench.compare", function()
         assert.is_false(compare.results(result("seconds", { 1, 1 }, true), result("seconds", { 1.2, 1.2 })).differs)
     end)
 
+    it("takes for a simulation only what is one in every run", function()
+        local function differs(change)
+            local other = result("seconds", { 1.2, 1.2, 1.2 }, true)
+            change(other)
+            return compare.results(result("seconds", { 1, 1, 1 }, true), other).differs
+        end
+        assert.is_true(differs(function() end))
+        assert.is_false(differs(function(other) other.runs[2].exact = nil end))
+        assert.is_false(differs(function(other) other.values[3] = 1.3 end))
+        assert.is_false(differs(function(other) other.runs[3] = { error = "broken", exact = true } end))
+        assert.is_true(differs(function(other) other.runs, other.exact = nil, true end)) -- from a baseline
+        assert.is_false(differs(function(other) other.runs, other.exact, other.values[1] = nil, true, 2 end))
+    end)
+
     it("has a geometric mean over cases", function()
         local function cell(value)
             return { dimension = "seconds", values = { value, value }, median = value, runs = { { exact = true } } }

@@ -3,6 +3,7 @@
 local json = require "qcow2.simplebench.json"
 local progress = require "qcow2.simplebench.progress"
 local report = require "qcow2.simplebench.report"
+local simplebench = require "qcow2.simplebench"
 local svg = require "qcow2.simplebench.svg"
 
 --- A cell with these values; nothing is computed here but the mean.
@@ -91,7 +92,7 @@ zlib    1.3
 write_req
 ---------
 does a write copy what it need not?
-seconds (lower is better), mean ± standard deviation of 3 runs; ratio to plain with its interval (~ no difference shown, ? too few runs); seed 1
+seconds (lower is better), mean ± standard deviation of 1 to 3 runs; ratio to plain with its interval (~ no difference shown, ? too few runs); seed 1
 
                                A plain      B chain                B : A
 --------------  ----------------------  -----------  -------------------
@@ -116,7 +117,7 @@ local MARKDOWN = [[
 
 does a write copy what it need not?
 
-seconds (lower is better), mean ± standard deviation of 3 runs; ratio to plain with its interval (\~ no difference shown, ? too few runs); seed 1
+seconds (lower is better), mean ± standard deviation of 1 to 3 runs; ratio to plain with its interval (\~ no difference shown, ? too few runs); seed 1
 
 |  | A plain | B chain | B : A |
 | :-- | --: | --: | --: |
@@ -186,6 +187,44 @@ describe("simplebench.report", function()
         local text = report_of(bench):text()
         has(text, "MB/s (higher is better), mean ± standard deviation of 1 to 3 runs")
         has(text, "run 3 (0.940 MB/s)")
+    end)
+
+    it("says how many runs there were, not how many were asked for", function()
+        local simulated = simplebench.bench(function() return { seconds = 1, exact = true } end, { { id = "e" } }, { { id = "c" } }, { count = 3 })
+        has(report_of(simulated):text(), "mean ± standard deviation of 2 runs")
+    end)
+
+    it("shows rates in MB/s, and keeps bytes per second", function()
+        local rate = { dimension = "rate", values = { 1.5e6, 2.5e6 }, average = 2e6, stdev = 1e6, n_failed = 0, outliers = { 2 } }
+        rate.interval = { low = 1.8e6, high = 2.2e6 }
+        local one = report.new():add { envs = { { id = "e" } }, cases = { { id = "c" } }, results = { c = { e = rate } } }
+        has(one:text(), "MB/s (higher is better), mean ± standard deviation of 2 runs")
+        has(one:text(), "c  2.00 ± 1.00")
+        has(one:text(), "c, e: run 2 (2.50 MB/s)")
+        has(one:csv(), "c,e,1,rate,1500000,no")
+        has(one:html(), "c, e: 2.00.")
+        has(one:html(), ">2.5<")
+    end)
+
+    it("shows any number", function()
+        for _, value in ipairs { math.huge, 0 / 0, 1e-320, 1e-12, 1e20, 1.7e308 } do
+            local bench = sample()
+            local result = bench.results.front.plain
+            result.average, result.stdev, result.values = value, value, { value, 1, value }
+            result.interval = { low = value, high = value }
+            bench.comparisons.front.chain = { ratio = value, interval = { low = value, high = value }, p = 0, differs = true }
+            result.course = { interval = 0.5, values = { value, 1, 2, value } }
+            for _, name in ipairs { "text", "csv", "markdown", "html", "json" } do
+                local one = report_of(bench)
+                assert.is_string(one[name](one))
+            end
+            for plot in report_of(bench):html():gmatch "<svg.-</svg>" do
+                for number in plot:gmatch '[ (][xycrdw]%w*="([^"]*)"' do
+                    assert.is_nil(number:find "nan" or number:find "inf", number)
+                    assert.is_true(#number < 200 or number:find "^M" ~= nil, number)
+                end
+            end
+        end
     end)
 
     it("shows other tables", function()
@@ -325,6 +364,13 @@ describe("simplebench.svg", function()
         assert.is_nil(svg.course { title = "none", unit = "IOPS", lines = { { label = "a", colour = 1, interval = 1, values = { 5 } } } })
     end)
 
+    it("has ticks with few characters", function()
+        for _, text in ipairs { bars(1e-12), bars(1e300, 5e299), bars(1e-300, 1e300) } do
+            for tick in text:gmatch 'class="tick"[^>]*>([^<]*)<' do assert.is_true(#tick < 12, tick) end
+        end
+        has(bars(4e-12), ">4e-12<")
+    end)
+
     it("shows a tail by nines", function()
         local buckets = { { from = 1e-4, to = 2e-4, count = 9990 }, { from = 1e-3, to = math.huge, count = 10 } }
         local text = svg.latency { title = "tail", lines = { { label = "a", colour = 9, buckets = buckets } } }
@@ -390,7 +436,7 @@ describe("saving a report", function()
         os.execute(("mkdir '%s/a.csv'"):format(folder))
         local saved, message = report_of(sample()):save { csv = folder .. "/a.csv" }
         assert.is_nil(saved)
-        assert.is_string(message)
+        assert.equal(folder .. "/a.csv: Is a directory", message)
         assert.equal("a.csv\n", files())
     end)
 end)

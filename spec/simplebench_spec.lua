@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 
 local json = require "qcow2.simplebench.json"
+local numbers = require "qcow2.simplebench.numbers"
 local simplebench = require "qcow2.simplebench"
 local statistics = require "qcow2.simplebench.statistics"
 local text_table = require "qcow2.simplebench.table"
@@ -142,10 +143,31 @@ describe("simplebench.bench_one", function()
         local messages = {}
         for i, one in ipairs(result.runs) do messages[i] = one.error or "" end
         assert.same({
-            "", "no luck", "raised", "a message", "the function returned a number, not a table", messages[6], "seconds are -1",
-            "seconds are 1", "a run gives either seconds or iops", "gave iops, where the runs before gave seconds", "",
+            "", "no luck", "raised", "a message", "the function returned a number, not a table", messages[6],
+            "seconds is -1, which is no number from 0 on", 'seconds is "1", which is no number from 0 on',
+            "a run gives one of seconds, iops, rate", "gave iops, where the runs before gave seconds", "",
         }, messages)
-        assert.matches("^seconds are %-?nan$", messages[6])
+        assert.matches("^seconds is %-?nan, which", messages[6])
+    end)
+
+    it("takes nothing but the failure from a run that failed", function()
+        for _, wrong in ipairs { "much", {}, -1, 0 / 0, 500, false } do
+            local func = script { { error = "odd", seconds = wrong, iops = 1 }, { iops = 5 }, { iops = 7 } }
+            local result = simplebench.bench_one(func, {}, {}, { count = 3, initial_run = false })
+            assert.same({ "iops", { 5, 7 }, 1, "odd" }, { result.dimension, result.iops, result.n_failed, result.error })
+            assert.is_nil(result.slow)
+        end
+        local result = simplebench.bench_one(script { { error = false, seconds = 1 }, { iops = 5 } }, {}, {}, { count = 2, initial_run = false })
+        assert.same({ "iops", 1, false }, { result.dimension, result.n_failed, result.error })
+    end)
+
+    it("takes rates, of which more are better", function()
+        local result = simplebench.bench(function(env) return { rate = env.rate } end, { { id = "a", rate = 2e6 }, { id = "b", rate = 5e6 } },
+            { { id = "x" } }, { count = 8 })
+        assert.same({ "rate", 2e6 }, { result.results.x.a.dimension, result.results.x.a.rate[1] })
+        assert.same({ "better", 2.5 }, { result.comparisons.x.b.better, result.comparisons.x.b.ratio })
+        assert.matches("^MB/s %(higher is better%)", simplebench.text(result))
+        assert.matches("x +2.00 ± 0.00 +5.00 ± 0.00", simplebench.text(result))
     end)
 
     it("has no numbers when all failed", function()
@@ -228,6 +250,12 @@ describe("simplebench.bench", function()
         assert.equal(0, result.results.one.fast.stdev)
     end)
 
+    it("becomes JSON whatever the numbers are", function()
+        local result = simplebench.bench_one(function() return { seconds = 1, latency = { { 0, math.huge, 0 / 0 } } } end, {}, {}, { count = 1 })
+        local back = assert(simplebench.decode_json(simplebench.json(result, {})))
+        assert.same({ 0, json.null, json.null }, back.latency[1])
+    end)
+
     it("raises for lists that make no table", function()
         for message, lists in pairs {
             ["simplebench: no environments"] = { {}, cases },
@@ -270,20 +298,14 @@ describe("simplebench.table", function()
         } do assert.equal(expected, text_table.number(given[1], given[2])) end
     end)
 
-    it("writes differences as a reader would say them", function()
+    it("writes any number", function()
         for expected, given in pairs {
-            ["+5.3 %"] = { 100, 105.31 },
-            ["-12 %"] = { 100, 88.2 },
-            ["+0.0 %"] = { 100, 99.99 },
-            ["+10 %"] = { 100, 109.96 },
-            ["+95 %"] = { 1, 1.95 },
-            ["× 2.00"] = { 1, 2 },
-            ["× 81.6"] = { 0.1, 8.16 },
-            ["÷ 81.6"] = { 8.16, 0.1 },
-            ["÷ 2.00"] = { 2, 1 },
-            ["-49 %"] = { 100, 51 },
-            [""] = { 0, 1 },
-        } do assert.equal(expected, text_table.difference(given[1], given[2])) end
+            ["inf"] = { math.huge }, ["-inf ± nan"] = { -math.huge, 0 / 0 }, ["nan ± 1.00"] = { 0 / 0, 1 }, ["1.00e-320"] = { 1e-320 },
+            ["1.80e+308"] = { 1.7976931348623157e308 }, ["2.00e+15"] = { 2e15 }, ["999999999999999"] = { 999999999999999 },
+            ["1.23e-08 ± 4.00e-10"] = { 1.23e-8, 4e-10 }, ["0.000000123"] = { 1.23e-7 }, ["1.00 ± 1.00e+300"] = { 1, 1e300 },
+        } do assert.equal(expected, text_table.number(given[1], given[2])) end
+        assert.same({ "1.023", "2.00e+20", "0.00100", "inf", "nan" },
+            { numbers.ratio(1.0229), numbers.ratio(2e20), numbers.ratio(0.001), numbers.ratio(math.huge), numbers.ratio(0 / 0) })
     end)
 
     it("aligns by characters, not bytes", function()
@@ -301,16 +323,17 @@ describe("simplebench.table", function()
             return table.remove(plan[env.id .. " " .. case.id], 1)
         end, { { id = "a" }, { id = "b" } }, { { id = "x" }, { id = "y" }, { id = "z" } }, { count = 2, initial_run = false })
         assert.equal([[
-seconds, mean ± standard deviation of 2 runs
+seconds (lower is better), mean ± standard deviation of 2 runs; ratio to a with its interval (~ no difference shown, ? too few runs); seed 1
 
                           A a              B b     B : A
 --------------  -------------  ---------------  --------
 x               0.100 ± 0.000      8.16 ± 0.23  × 81.6 ?
 y                 1.00 ± 0.00           FAILED
-z                 2.00 ± 1.41  2.10 (1 failed)   +40 % ?
+z                 2.00 ± 1.41  2.10 (1 failed)  × 1.40 ?
 geometric mean                                  × 10.7 ?
-y, b: first
-z, b: once
+
+y, b: all 2 runs failed: first
+z, b: 1 of 2 runs failed: once
 ]], simplebench.text(result))
     end)
 
@@ -318,7 +341,7 @@ z, b: once
         local result = simplebench.bench(function(_, case) return { [case.id] = 5 } end, { { id = "only" } },
             { { id = "seconds" }, { id = "iops" } }, { count = 1 })
         assert.equal([[
-one run
+one run; seed 1
 
               only
 -------  ---------

@@ -8,6 +8,7 @@
 -- same are called different with a chance of ALPHA.
 -- @module qcow2.simplebench.compare
 
+local dimensions = require "qcow2.simplebench.dimensions"
 local mann_whitney = require "qcow2.simplebench.mann_whitney"
 local statistics = require "qcow2.simplebench.statistics"
 
@@ -42,16 +43,28 @@ function compare.values(from, to)
 end
 
 local EXACT_FROM = 0.01 -- less than 1 % between two simulations hangs on where a disk happened to be
-local BETTER_WHEN = { seconds = "lower", iops = "higher" }
+
+local function all_equal(values)
+    for _, value in ipairs(values) do
+        if value ~= values[1] then return false end
+    end
+    return true
+end
 
 --- Whether a simulation gave the values, which are the same in each run: a difference between two such lists needs no test.
-local function is_exact(result)
-    local runs = result.runs or {}
-    return result.exact == true or (#runs > 0 and runs[1].exact == true)
+-- @tparam table result values; and runs, or exact where a baseline kept what was said of them
+-- @treturn boolean
+function compare.is_exact(result)
+    if not all_equal(result.values) then return false end
+    if not result.runs then return result.exact == true end
+    for _, one in ipairs(result.runs) do
+        if not one.exact or one.error ~= nil then return false end
+    end
+    return #result.runs > 0
 end
 
 local function compare_lists(from, to)
-    if is_exact(from) and is_exact(to) and from.median > 0 then
+    if compare.is_exact(from) and compare.is_exact(to) and from.median > 0 then
         local ratio = to.median / from.median
         local differs = math.abs(math.log(ratio)) > EXACT_FROM
         return { enough = true, ratio = ratio, low = ratio, high = ratio, p = differs and 0.0 or 1.0, differs = differs, exact = true }
@@ -73,7 +86,7 @@ function compare.results(from, to, better)
     local comparison = { ratio = found.ratio, p = found.p, differs = found.differs, enough = found.enough, exact = found.exact }
     if found.low then comparison.interval = { low = found.low, high = found.high } end
     if found.differs then
-        local wants_lower = (better or BETTER_WHEN[from.dimension]) ~= "higher"
+        local wants_lower = (better or dimensions.of(from.dimension).better) ~= "higher"
         comparison.better = (found.ratio < 1) == wants_lower and "better" or "worse"
     end
     return comparison

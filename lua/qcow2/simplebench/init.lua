@@ -13,6 +13,7 @@ local baseline = require "qcow2.simplebench.baseline"
 local compare = require "qcow2.simplebench.compare"
 local json = require "qcow2.simplebench.json"
 local machine = require "qcow2.simplebench.machine"
+local plain = require "qcow2.simplebench.plain"
 local run = require "qcow2.simplebench.run"
 local statistics = require "qcow2.simplebench.statistics"
 local text_table = require "qcow2.simplebench.table"
@@ -29,17 +30,6 @@ local simplebench = {
     decode_json = json.decode,
     machine = machine.facts,
 }
-
---- A copy with only what JSON can hold; functions and userdata are left out.
-local function plain(value)
-    if type(value) ~= "table" then return value end
-    local copy = {}
-    for key, item in pairs(value) do
-        local kind = type(item)
-        if kind ~= "function" and kind ~= "userdata" and kind ~= "thread" then copy[key] = plain(item) end
-    end
-    return copy
-end
 
 --- Writes what `bench` returned as JSON, with every run and the machine's facts. The same keys are in the same order each time.
 -- @tparam table result

@@ -3,7 +3,10 @@
 --- What numbers depend on besides the code: the machine and what runs on it. Every source may be missing.
 -- @module qcow2.simplebench.machine
 
-local machine = {}
+local shell = require "qcow2.simplebench.shell"
+
+--- DECISIVE: the facts that have to be the same for numbers to be compared.
+local machine = { DECISIVE = { "host", "cpu", "cpus", "memory", "kernel", "governor", "filesystem" } }
 
 local function first_line(path)
     local file <close> = io.open(path)
@@ -26,8 +29,6 @@ local function output(command)
     return text ~= "" and text or nil
 end
 
-local function quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
-
 local function count_cpus()
     local count = 0
     local file <close> = io.open "/proc/cpuinfo"
@@ -47,7 +48,7 @@ end
 -- @tparam[opt] table versions more facts, such as versions of what is measured
 -- @treturn table host, cpu, cpus, memory, kernel, governor, filesystem, lua, commit, date (UTC)
 function machine.facts(directory, versions)
-    local where = quote(directory or ".")
+    local where = shell.quote(directory or ".")
     local facts = {
         host = first_line "/proc/sys/kernel/hostname",
         cpu = matching("/proc/cpuinfo", "^model name%s*:%s*(.*)$"),
@@ -55,7 +56,7 @@ function machine.facts(directory, versions)
         memory = memory_total(),
         kernel = first_line "/proc/sys/kernel/osrelease",
         governor = first_line "/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor",
-        filesystem = output(("stat -f -c %%T %s"):format(where)),
+        filesystem = output(("stat -f -c %%T -- %s"):format(where)),
         lua = _VERSION,
         commit = output "git describe --always --dirty --abbrev=12",
         date = os.date "!%Y-%m-%dT%H:%M:%SZ",
@@ -64,15 +65,13 @@ function machine.facts(directory, versions)
     return facts
 end
 
-local DECISIVE = { "host", "cpu", "cpus", "memory", "kernel", "governor", "filesystem" }
-
 --- Whether numbers of two machines may be compared.
 -- @tparam table a
 -- @tparam table b
 -- @treturn boolean
 -- @treturn ?string what differs: "kernel: 6.1 and 6.5"
 function machine.same(a, b)
-    for _, name in ipairs(DECISIVE) do
+    for _, name in ipairs(machine.DECISIVE) do
         if a[name] ~= b[name] then return false, ("%s: %s and %s"):format(name, a[name], b[name]) end
     end
     return true

@@ -3,8 +3,9 @@
 --- A report as one HTML page: style and plots are in it, and it needs no other file and no script.
 -- @module qcow2.simplebench.report_html
 
+local dimensions = require "qcow2.simplebench.dimensions"
+local numbers = require "qcow2.simplebench.numbers"
 local svg = require "qcow2.simplebench.svg"
-local text_table = require "qcow2.simplebench.table"
 
 local report_html = {}
 
@@ -142,12 +143,18 @@ local function figure(title, drawing)
     return ("<figure>\n%s%s</figure>\n"):format(title, drawing)
 end
 
-local function outlier_values(cell)
-    local values = {}
+--- A cell's numbers, as its dimension shows them.
+local function bar_of(cell, scale)
+    local result, outliers = cell.result, {}
     for _, run in ipairs(cell.runs) do
-        if run.outlier then values[#values + 1] = run.value end
+        if run.outlier then outliers[#outliers + 1] = run.value / scale end
     end
-    return values
+    if not result.average then return { outliers = outliers } end
+    local value, interval = result.average / scale, result.interval
+    return {
+        value = value, text = numbers.show(value), outliers = outliers, low = interval and interval.low / scale,
+        high = interval and interval.high / scale,
+    }
 end
 
 --- Calls look(case, cells of the case), in order; cells have their column's number.
@@ -166,19 +173,15 @@ local function bars_of(section)
     each_case(section, function(case, cells)
         local rows = {}
         for i, cell in ipairs(cells) do
-            local result = cell.result
-            local text, interval = result.average and text_table.number(result.average) or "failed", result.interval or {}
-            rows[i] = {
-                label = column_name(section, i), colour = i, value = result.average, low = interval.low, high = interval.high,
-                outliers = outlier_values(cell), text = result.average and text,
-            }
-            said[#said + 1] = ("%s, %s: %s"):format(case.id, cell.env.id, text)
+            local row = bar_of(cell, dimensions.of(section.dimension).scale)
+            row.label, row.colour, rows[i] = column_name(section, i), i, row
+            said[#said + 1] = ("%s, %s: %s"):format(case.id, cell.env.id, row.text or "failed")
         end
         groups[#groups + 1] = { label = case.id, rows = rows }
     end)
     return svg.bars {
         title = title, description = table.concat(said, "; ") .. ".", groups = groups,
-        label = (section.unit == "s" and "seconds" or section.unit) .. ", mean and its interval",
+        label = section.unit .. ", mean and its interval",
     }
 end
 

@@ -9,12 +9,12 @@
 
 local bootstrap = require "qcow2.simplebench.bootstrap"
 local compare = require "qcow2.simplebench.compare"
+local dimensions = require "qcow2.simplebench.dimensions"
 local order = require "qcow2.simplebench.order"
 local statistics = require "qcow2.simplebench.statistics"
 
 local run = {}
 
-local DIMENSIONS = { "seconds", "iops" }
 local EXACT_RUNS = 2 -- equal values from a simulation need no more
 
 local DEFAULTS = {
@@ -77,26 +77,33 @@ local function judge(returned, message)
     if returned == nil then return failed(message or "the function returned nothing") end
     if type(returned) ~= "table" then return failed(("the function returned a %s, not a table"):format(type(returned))) end
     if returned.error ~= nil then return returned end
-    if (returned.seconds == nil) == (returned.iops == nil) then return failed "a run gives either seconds or iops" end
-    local value = returned.seconds or returned.iops
+    local given = dimensions.given(returned)
+    if #given ~= 1 then return failed(("a run gives one of %s"):format(table.concat(dimensions.NAMES, ", "))) end
+    local value = returned[given[1]]
     if math.type(value) == nil or value ~= value or value < 0 or value == math.huge then
-        return failed(("%s are %s"):format(returned.seconds and "seconds" or "iops", tostring(value)))
+        local text = type(value) == "string" and ("%q"):format(value) or tostring(value)
+        return failed(("%s is %s, which is no number from 0 on"):format(given[1], text))
     end
     return returned
 end
 
-local function dimension_of(result) return result.seconds and "seconds" or result.iops and "iops" end
+--- What a run that did not fail says of its cell: the dimension, which all have to share. What a failed one holds may be anything.
+local function accept(cell, result)
+    local dimension = dimensions.given(result)[1]
+    cell.dimension = cell.dimension or dimension
+    if cell.dimension == dimension then return result end
+    return failed(("gave %s, where the runs before gave %s"):format(dimension, cell.dimension))
+end
 
 local function run_once(cell)
     if cell.opts.drop_caches then cell.opts.drop_caches() end
     local start = cell.opts.clock()
     local done, returned, message = pcall(cell.func, cell.env, cell.case)
     if not done and tostring(returned):find "interrupted!$" then error(returned, 0) end
-    local result = done and judge(returned, message) or failed(returned)
-    local elapsed = math.max(cell.opts.clock() - start, result.seconds or 0)
-    cell.dimension = cell.dimension or dimension_of(result)
-    if not result.error and cell.dimension ~= dimension_of(result) then
-        result = failed(("gave %s, where the runs before gave %s"):format(dimension_of(result), cell.dimension))
+    local result, elapsed = done and judge(returned, message) or failed(returned), cell.opts.clock() - start
+    if result.error == nil then
+        elapsed = math.max(elapsed, result.seconds or 0)
+        result = accept(cell, result)
     end
     return result, elapsed > cell.opts.slow_limit
 end
@@ -140,11 +147,7 @@ local function cell_is_precise(cell)
 end
 
 local function cell_is_exact(cell)
-    local first = cell.runs[1]
-    for _, one in ipairs(cell.runs) do
-        if not one.exact or one.error or one[cell.dimension] ~= first[cell.dimension] then return false end
-    end
-    return #cell.runs >= EXACT_RUNS
+    return #cell.runs >= EXACT_RUNS and compare.is_exact { values = values_of(cell), runs = cell.runs }
 end
 
 local function cell_finished(cell)
@@ -156,7 +159,9 @@ end
 
 local function cell_result(cell)
     local values, first_error = values_of(cell), nil
-    for _, one in ipairs(cell.runs) do first_error = first_error or one.error end
+    for _, one in ipairs(cell.runs) do
+        if first_error == nil then first_error = one.error end
+    end
     local result = {
         runs = cell.runs,
         initial = cell.initial,
@@ -175,7 +180,7 @@ local function cell_result(cell)
         latency = cell.runs[#cell.runs] and cell.runs[#cell.runs].latency,
         course = cell.runs[#cell.runs] and cell.runs[#cell.runs].course,
     }
-    for _, dimension in ipairs(DIMENSIONS) do result[dimension] = result.dimension == dimension and values or nil end
+    for _, dimension in ipairs(dimensions.NAMES) do result[dimension] = result.dimension == dimension and values or nil end
     return result
 end
 
@@ -227,8 +232,8 @@ end
 
 --- Runs one case in one environment.
 --
--- `func(env, case)` returns a table with either `seconds` or `iops`, or with `error`; what else is in it is kept. nil and a
--- message, and an error raised, are failed runs too.
+-- `func(env, case)` returns a table with one of `seconds`, `iops` and `rate` (bytes per second), or with `error`; what else is in it
+-- is kept. nil and a message, and an error raised, are failed runs too.
 -- @tparam function func
 -- @tparam table env
 -- @tparam table case
@@ -244,8 +249,8 @@ end
 --
 -- A run may also say `exact` (a simulation: equal values need not be measured again), `latency` ({from, to, count} in seconds) and `course`
 -- ({interval, unit, values…}) for reports.
--- @treturn table runs, initial, dimension ("seconds" or "iops"; nil when all failed), values (of those that did not fail; also as seconds or
---   iops), average, stdev, median, min, max, interval (of the average, by bootstrap), outliers (indices of values), n_failed, error (the
+-- @treturn table runs, initial, dimension ("seconds", "iops" or "rate"; nil when all failed), values (of those that did not fail; also under
+--   the dimension's name), average, stdev, median, min, max, interval (of the average, by bootstrap), outliers (indices of values), n_failed, error (the
 --   first), slow, latency, course
 function run.bench_one(func, env, case, opts)
     opts = check_options(opts, 3)

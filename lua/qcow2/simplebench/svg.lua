@@ -13,6 +13,7 @@ local WIDTH, TEXT, CHARACTER = 440, 14, 7.8 -- of the plot, of a line of text, o
 local ROW, GAP = 22, 12 -- of a bar, between groups of them
 local PLOT_HEIGHT = 190
 local LOG_FROM = 30 -- values that span more are shown on a logarithmic scale
+local SMALLEST, LARGEST = 1e-300, 1e300
 local POINTS_MAX = 300
 local NINES_MAX = 5
 local DASHES = { "", "7 3", "2 3", "9 3 2 3", "4 2", "12 4", "1 2" }
@@ -69,6 +70,12 @@ end
 
 local function log10(value) return math.log(value, 10) end
 
+--- What can be drawn: nil for what is no finite number, 0 for what is next to it, and LARGEST for what would overflow the scale.
+local function drawable(value)
+    if math.type(value) == nil or value ~= value or math.abs(value) == math.huge then return nil end
+    return math.abs(value) < SMALLEST and 0 or math.min(value, LARGEST)
+end
+
 --- 1, 2, 2.5 or 5 times a power of ten, so that about `count` steps cover the span.
 local function nice_step(span, count)
     local power = 10.0 ^ math.floor(log10(span / count))
@@ -78,8 +85,9 @@ local function nice_step(span, count)
     return 10 * power
 end
 
---- A number on an axis: 0.25, 40, 120 k, 3 M.
+--- A number on an axis: 0.25, 40, 120 k, 3 M; 1e-12 and 1e+20 where that would be long.
 local function short(value, step)
+    if value ~= 0 and (step < 1e-6 or value >= 1e12) then return ("%.3g"):format(value) end
     local divisor, suffix = 1, ""
     if step >= 1e6 or value >= 1e7 then divisor, suffix = 1e6, " M" elseif value >= 1e4 then divisor, suffix = 1e3, " k" end
     if value == 0 then return "0" end
@@ -106,7 +114,7 @@ end
 --- Ticks at 1, 2 and 5 of each decade where there are few decades, at the powers of ten otherwise.
 local function log_scale(low, high, from, to, format)
     local first, last, ticks = math.floor(log10(low) + 1e-9), math.ceil(log10(high) - 1e-9), {}
-    local decades = log10(high / low)
+    local decades = log10(high) - log10(low) -- the quotient may be too large for a number
     local times = decades <= 1.2 and { 1, 2, 5 } or decades <= 2 and { 1, 3 } or { 1 }
     local every = math.max(math.ceil(decades / 6), 1)
     for exponent = first, last, every do
@@ -116,7 +124,7 @@ local function log_scale(low, high, from, to, format)
         end
     end
     local span = math.max(decades, 1e-9)
-    return { place = function(value) return from + (to - from) * log10(value / low) / span end, ticks = ticks, log = true }
+    return { place = function(value) return from + (to - from) * (log10(value) - log10(low)) / span end, ticks = ticks, log = true }
 end
 
 --- Ticks with lines through the plot, which is in one or more spans, each { top, bottom }.
@@ -138,7 +146,7 @@ local function numbers_of(rows)
     local low, high = math.huge, 0
     for _, row in ipairs(rows) do
         local numbers = { row.value, row.low, row.high }
-        for _, outlier in ipairs(row.outliers or {}) do numbers[#numbers + 1] = outlier end
+        for _, outlier in ipairs(row.outliers) do numbers[#numbers + 1] = outlier end
         for _, value in pairs(numbers) do
             if value > 0 then low = math.min(low, value) end
             high = math.max(high, value)
@@ -184,7 +192,26 @@ local function draw_bar(parts, row, scale, left, y)
         draw_whisker(parts, place(row.low), place(row.high), middle, scale.log and { "whisker" } or { "halo", "whisker" })
     end
     if scale.log then add(circle_at(x, middle, 4, "bar " .. own)) end
-    for _, outlier in ipairs(row.outliers or {}) do add(circle_at(place(outlier), middle, 4.5, "outlier")) end
+    for _, outlier in ipairs(row.outliers) do add(circle_at(place(outlier), middle, 4.5, "outlier")) end
+end
+
+--- A row with only those of its numbers that can be drawn.
+local function drawable_row(row)
+    local outliers = {}
+    for _, value in ipairs(row.outliers or {}) do outliers[#outliers + 1] = drawable(value) end
+    return {
+        label = row.label, text = row.text, colour = row.colour, outliers = outliers, value = drawable(row.value), low = drawable(row.low),
+        high = drawable(row.high),
+    }
+end
+
+local function drawable_groups(groups)
+    local list = {}
+    for i, group in ipairs(groups) do
+        list[i] = { label = group.label, rows = {} }
+        for j, row in ipairs(group.rows) do list[i].rows[j] = drawable_row(row) end
+    end
+    return list
 end
 
 --- Horizontal bars in groups, with whiskers for intervals and rings for outliers.
@@ -193,17 +220,18 @@ end
 -- @treturn string an svg element
 function svg.bars(plot)
     local label_width, text_width, all, outliers = 0, 0, {}, false
-    for _, group in ipairs(plot.groups) do
+    local groups = drawable_groups(plot.groups)
+    for _, group in ipairs(groups) do
         for _, row in ipairs(group.rows) do
             label_width, text_width = math.max(label_width, length(row.label)), math.max(text_width, length(row.text or ""))
-            outliers = outliers or #(row.outliers or {}) > 0
+            outliers = outliers or #row.outliers > 0
             all[#all + 1] = row
         end
     end
     local left = math.min(label_width * CHARACTER + 10, 175)
     local right, y, spans, bars, parts = WIDTH - text_width * CHARACTER - 12, 0, {}, {}, {}
     local scale = bar_scale(all, left, right)
-    for i, group in ipairs(plot.groups) do
+    for i, group in ipairs(groups) do
         y = y + (i > 1 and GAP or 0) + TEXT + 2
         bars[#bars + 1] = text_at(0, y, cut(group.label, 0.9 * WIDTH), "group")
         y = y + 4
@@ -329,8 +357,8 @@ local function course_points(interval, values)
     local of, points = math.max(math.ceil(#values / POINTS_MAX), 1), {}
     for first = 1, #values, of do
         local last, sum = math.min(first + of - 1, #values), 0
-        for i = first, last do sum = sum + values[i] end
-        points[#points + 1] = { (first - 1 + last) / 2 * interval, sum / (last - first + 1) }
+        for i = first, last do sum = sum + (drawable(values[i]) or 0) / (last - first + 1) end
+        points[#points + 1] = { (first - 1 + last) / 2 * interval, sum }
     end
     return points, of
 end
