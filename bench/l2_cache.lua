@@ -1,6 +1,7 @@
 -- SPDX-License-Identifier: MIT
 -- What does a small cache cost? 4 KiB random reads over the whole disk, with an L2 cache that covers half of it and one that covers all:
--- whole tables as entries, or 4 KiB of them. And 32 jobs, each in 32 MiB of its own below an L2 table of its own.
+-- whole tables as entries, or 4 KiB of them. And 32 jobs, each in 32 MiB of its own below an L2 table of its own. There is no column for
+-- qemu-img: its `bench` reads in order or by a step, never at random, and has no jobs.
 
 package.path = arg[0]:gsub("[^/]*$", "") .. "?.lua;" .. package.path
 local qcow2 = require "qcow2"
@@ -23,7 +24,7 @@ local ENVS = {
 }
 
 local function job_of(case, setting)
-    local job = { rw = "randread", bs = "4K", iodepth = case.iodepth, number_ios = setting.quick and 500 or 20000, interval = "100ms" }
+    local job = { rw = "randread", bs = "4K", iodepth = case.iodepth, number_ios = setting.number_ios, interval = "100ms" }
     if case.jobs then
         job.numjobs, job.size, job.offset_increment = case.jobs, case.span, case.size // case.jobs
         job.number_ios = job.number_ios // case.jobs
@@ -56,7 +57,9 @@ return support.scenario {
     usage = "usage: l2_cache.lua [OPTION…]\n\n",
     measure = function(setting)
         local images = {}
+        setting.number_ios = setting.quick and 500 or 20000
         local bench = simplebench.bench(measure(setting, images), ENVS, CASES, setting.run)
+        bench.settings = { number_ios = setting.number_ios }
         for _, image in pairs(images) do image.remove() end
         if setting.disk == "file" then
             bench.notes = { "only tables are in the file: data reads come from holes, so they cost no disk time, and misses weigh the more" }

@@ -18,7 +18,7 @@ local CASES = { -- rows: what it is compared in
     { id = "64 KiB", bs = "64K" },
 }
 
---- One run: seconds or iops, and whatever else is worth keeping.
+--- One run: seconds, iops or rate (bytes per second), and whatever else is worth keeping.
 local function measure(setting)
     return function(env, case)
         local place = support.place(setting, "skeleton.img")

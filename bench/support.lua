@@ -4,12 +4,14 @@
 -- A scenario is a table: name, question, disks (those that it runs on when none are named), usage (of its own options), flags and values
 -- (more options), count (of runs, where not as many as it takes), and measure(setting), which returns a list of results for the
 -- report. `setting` has disk ("file", "hdd", "ssd", "nvme"), dir (for files), quick, run (options of simplebench.bench), options and rest
--- (the command line).
+-- (the command line). What measure leaves in its size, runtime and cache goes into baselines, which are compared only where these are
+-- the same; what else numbers depend on it puts into a result's settings.
 
 local cli = require "qcow2.simplebench.cli"
 local nearest = require "qcow2.nearest"
 local qcow2 = require "qcow2"
 local report = require "qcow2.simplebench.report"
+local shell = require "qcow2.simplebench.shell"
 local simplebench = require "qcow2.simplebench"
 
 local support = {}
@@ -23,7 +25,7 @@ function support.stop(message)
     os.exit(2, true)
 end
 
-function support.quote(text) return "'" .. text:gsub("'", "'\\''") .. "'" end
+support.quote = shell.quote
 
 --- What a command prints; or nil and what it says instead.
 function support.capture(command)
@@ -102,15 +104,26 @@ end
 -- ---- running ----
 
 local function disks_of(options, scenario)
-    local disks = {}
+    local disks, seen = {}, {}
     for disk in (options.disk or scenario.disks or "file"):gmatch "[^,]+" do
         if not KINDS[disk] then support.stop(("--disk is '%s'; file, hdd, ssd and nvme are known"):format(disk)) end
-        disks[#disks + 1] = disk
+        if seen[disk] then support.stop(("--disk names %s twice"):format(disk)) end
+        seen[disk], disks[#disks + 1] = true, disk
     end
+    if #disks == 0 then support.stop "--disk is empty; file, hdd, ssd and nvme are known" end
     return disks
 end
 
 local function title_of(scenario, disk) return ("%s on %s"):format(scenario.name, disk == "file" and "real files" or "a simulated " .. disk) end
+
+--- What the numbers of a result depend on, as far as the scenario chose it.
+local function settings_of(found, setting)
+    local settings = found.settings or {}
+    for _, name in ipairs { "size", "runtime", "cache" } do
+        if settings[name] == nil then settings[name] = setting[name] end
+    end
+    return settings
+end
 
 --- Runs a scenario on each disk and adds what it found to the report. Returns the results that baselines keep.
 local function measure(scenario, options, rest, place, into)
@@ -127,6 +140,7 @@ local function measure(scenario, options, rest, place, into)
             if found.rows then
                 into:add_table(found)
             else
+                found.settings = settings_of(found, setting)
                 into:add(found)
                 benches[#benches + 1] = found
             end
@@ -139,14 +153,9 @@ local OWN = [[
   --disk LIST          file, hdd, ssd, nvme: real files, or simulated disks in virtual time
 ]]
 
---- Runs scenarios as a program.
--- @tparam {table,...} scenarios
--- @tparam string title of the report
--- @tparam {string,...} words the command line
-function support.start(scenarios, title, words)
-    local first = scenarios[1]
-    local values = { "--disk", table.unpack(first.values or {}) }
-    local options, rest = cli.parse(words, { usage = (first.usage or "") .. OWN, flags = first.flags, values = values, nearest = nearest })
+--- Measures scenarios into one report, and ends the program.
+local function run(scenarios, title, options, rest)
+    for _, scenario in ipairs(scenarios) do disks_of(options, scenario) end -- a wrong one ends it before anything is measured
     local place <close> = cli.workplace(options, "qcow2-bench")
     local into = report.new { title = title, machine = simplebench.machine(place.path, { qcow2 = "scm-1" }) }
     local benches = {}
@@ -157,10 +166,70 @@ function support.start(scenarios, title, words)
     os.exit(cli.finish(options, into, benches), true)
 end
 
+--- Runs one scenario as a program, with its own options.
+local function start(scenario, words)
+    local options, rest = cli.parse(words, {
+        usage = (scenario.usage or "") .. OWN, flags = scenario.flags, values = { "--disk", table.unpack(scenario.values or {}) },
+        nearest = nearest,
+    })
+    run({ scenario }, scenario.name, options, rest)
+end
+
+local ALL_USAGE = [[
+usage: %s [OPTION…]
+
+Runs scenarios into one report, each with its own columns and rows. What one alone takes, it takes only when it is run alone.
+
+%s
+
+  --only LIST          these scenarios, between commas
+]]
+
+local function names_of(scenarios)
+    local names = {}
+    for i, scenario in ipairs(scenarios) do names[i] = scenario.name end
+    return names
+end
+
+--- The scenarios named in a list between commas, all without one.
+local function chosen(scenarios, list)
+    if not list then return scenarios end
+    local known, found, order = {}, {}, {}
+    for _, scenario in ipairs(scenarios) do known[scenario.name] = true end
+    for name in list:gmatch "[^,]+" do
+        if not known[name] then
+            local near = nearest(name, names_of(scenarios))
+            support.stop(("--only: there is no scenario '%s'%s"):format(name, near and (" (did you mean %s?)"):format(near) or ""))
+        end
+        found[name] = true
+    end
+    if not next(found) then support.stop "--only is empty" end
+    for _, scenario in ipairs(scenarios) do
+        if found[scenario.name] then order[#order + 1] = scenario end
+    end
+    return order
+end
+
+--- Runs scenarios as one program.
+-- @tparam {table,...} scenarios
+-- @tparam string title of the report
+-- @tparam {string,...} words the command line: the options that all scripts share, --disk and --only
+function support.start_all(scenarios, title, words)
+    local lines = {}
+    for i, scenario in ipairs(scenarios) do lines[i] = ("  %-20s %s"):format(scenario.name, scenario.question) end
+    local usage = ALL_USAGE:format(words[0]:match "[^/]*$", table.concat(lines, "\n")) .. OWN
+    local options, rest = cli.parse(words, { usage = usage, values = { "--disk", "--only" }, nearest = nearest })
+    if rest[1] then
+        local near = nearest(rest[1], names_of(scenarios))
+        support.stop(("'%s' is no option%s; --help says what there is"):format(rest[1], near and (" (did you mean --only %s?)"):format(near) or ""))
+    end
+    run(chosen(scenarios, options.only), title, options, rest)
+end
+
 --- The end of a scenario's file: runs it when it is the program, returns it when another file asks for it.
 function support.scenario(scenario)
     local program = (arg and arg[0] or ""):match "([%w_]+)%.lua$"
-    if program == scenario.name then support.start({ scenario }, scenario.name, arg) end
+    if program == scenario.name then start(scenario, arg) end
     return scenario
 end
 

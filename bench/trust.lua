@@ -15,6 +15,8 @@ usage: trust.lua [OPTION…]
 
   --same N             comparisons of a column with itself (default 200)
   --slower N           comparisons with one that does 3 % more (default 100)
+                       0 leaves either out
+  --verbose            a line on standard error after each comparison
 ]]
 
 --- Seconds for reads at random, of which `extra` in a hundred are done once more.
@@ -30,7 +32,7 @@ local function measure(image, buffer)
     end
 end
 
-local function count_different(func, tries, extra, run)
+local function count_different(func, tries, extra, run, verbose)
     local different, runs = 0, 0
     for i = 1, tries do
         local options = { clock = qcow2.clock, seed = i }
@@ -38,19 +40,31 @@ local function count_different(func, tries, extra, run)
         local bench = simplebench.bench(func, { { id = "a", extra = 0 }, { id = "b", extra = extra } }, { { id = "reads" } }, options)
         if bench.comparisons.reads.b.differs then different = different + 1 end
         runs = runs + #bench.results.reads.a.runs
-        if os.getenv "TRUST_VERBOSE" then io.stderr:write(("%d/%d: %d\n"):format(i, tries, different)) end
+        if verbose then io.stderr:write(("%d/%d: %d\n"):format(i, tries, different)) end
     end
     return different, runs / tries
 end
 
-local options = cli.parse(arg, { usage = USAGE, values = { "--same", "--slower" }, nearest = nearest })
+local function tries_of(options, name, default)
+    local tries = math.tointeger(tonumber(options[name] or default))
+    if tries and tries >= 0 then return tries end
+    io.stderr:write(("--%s is '%s'; it is a whole number from 0 on\n"):format(name, options[name]))
+    os.exit(2, true)
+end
+
+--- Compares as often as asked for and writes the line that says what came of it: `what`, with how many of how many, percent, and runs.
+local function show(what, func, tries, extra, options)
+    if tries == 0 then return end
+    local different, runs = count_different(func, tries, extra, options.run, options.verbose)
+    io.write(what:format(different, tries, 100 * different / tries, runs), "\n")
+end
+
+local options = cli.parse(arg, { usage = USAGE, flags = { "--verbose" }, values = { "--same", "--slower" }, nearest = nearest })
+local same, slower = tries_of(options, "same", 200), tries_of(options, "slower", 100)
 local place <close> = cli.workplace(options, "qcow2-trust")
-local same, slower = tonumber(options.same or 200), tonumber(options.slower or 100)
 local image <close> = assert(qcow2.create(place.path .. "/trust.qcow2", { size = 64 * MiB }))
 assert(image:bench { rw = "write", bs = "1M" })
 local func = measure(image, qcow2.buffer(4096))
 
-local different, runs = count_different(func, same, 0, options.run)
-io.write(("the same column twice: %d of %d called different (%.1f %%), %.1f runs each\n"):format(different, same, 100 * different / same, runs))
-different, runs = count_different(func, slower, 3, options.run)
-io.write(("3 %% more work: %d of %d found (%.1f %%), %.1f runs each\n"):format(different, slower, 100 * different / slower, runs))
+show("the same column twice: %d of %d called different (%.1f %%), %.1f runs each", func, same, 0, options)
+show("3 %% more work: %d of %d found (%.1f %%), %.1f runs each", func, slower, 3, options)

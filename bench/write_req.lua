@@ -2,6 +2,7 @@
 -- Does a write that allocates copy what it need not? One request in every new cluster of an image, for ways to fill the rest.
 
 package.path = arg[0]:gsub("[^/]*$", "") .. "?.lua;" .. package.path
+local last_runs = require "last_runs"
 local qcow2 = require "qcow2"
 local simplebench = require "qcow2.simplebench"
 local support = require "support"
@@ -107,37 +108,30 @@ end
 
 -- ---- the engine's work ----
 
-local function last_work(result)
-    local last = result.runs[#result.runs]
-    return last and last.work and last
+--- The kinds of work that any column did, in order.
+local function kinds_of_work(bench)
+    local used, kinds = {}, {}
+    for _, _, run in last_runs(bench, "work") do
+        for _, name in ipairs(WORK) do used[name] = used[name] or run.work[name] > 0 end
+    end
+    for _, name in ipairs(WORK) do
+        if used[name] then kinds[#kinds + 1] = name end
+    end
+    return kinds
 end
 
 --- What the engine did for one request, on average of the last run: a table for the report.
 local function work_table(bench)
-    local rows, used = {}, {}
-    local function each(visit)
-        for _, case in ipairs(bench.cases) do
-            for _, env in ipairs(bench.envs) do
-                local last = last_work(bench.results[case.id][env.id])
-                if last then visit(case, env, last) end
-            end
-        end
-    end
-    each(function(_, _, last)
-        for _, name in ipairs(WORK) do used[name] = used[name] or last.work[name] > 0 end
-    end)
-    rows[1] = { "" }
-    for _, name in ipairs(WORK) do
-        if used[name] then rows[1][#rows[1] + 1] = (name:gsub("_", " ")) end
-    end
-    each(function(case, env, last)
+    local rows, kinds = { { "" } }, kinds_of_work(bench)
+    for _, name in ipairs(kinds) do table.insert(rows[1], (name:gsub("_", " "))) end
+    for case, env, run in last_runs(bench, "work") do
         local row = { ("%s, %s"):format(case.id, env.id) }
-        for _, name in ipairs(WORK) do
-            local each_time = last.work[name] / last.requests
-            if used[name] then row[#row + 1] = (each_time < 100 and "%.3g" or "%.0f"):format(each_time) end
+        for _, name in ipairs(kinds) do
+            local each_time = run.work[name] / run.requests
+            row[#row + 1] = (each_time < 100 and "%.3g" or "%.0f"):format(each_time)
         end
         rows[#rows + 1] = row
-    end)
+    end
     return { title = "the engine's operations on the file, for one request", rows = rows }
 end
 
