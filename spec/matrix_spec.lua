@@ -17,11 +17,11 @@ local PREALLOCATIONS = { "off", "metadata", "falloc", "full" }
 --- Every combination, in a fixed order.
 local function all_shapes()
     local shapes = {}
-    local function add(bits, compat, refcount_bits)
+    local function add(bits, compat, refcount_bits, extended_l2, data)
         for _, preallocation in ipairs(PREALLOCATIONS) do
             shapes[#shapes + 1] = {
                 cluster_size = 1 << bits, compat = compat, refcount_bits = refcount_bits, preallocation = preallocation,
-                number = #shapes + 1,
+                extended_l2 = extended_l2, data = data, number = #shapes + 1,
             }
         end
     end
@@ -29,10 +29,16 @@ local function all_shapes()
         add(bits, "0.10", 16)
         for order = 0, 6 do add(bits, "1.1", 1 << order) end
     end
+    for bits = 9, 21 do
+        for _, data in ipairs { "plain", "raw" } do add(bits, "1.1", 16, false, data) end
+        if bits >= 14 then
+            for _, data in ipairs { "none", "plain", "raw" } do add(bits, "1.1", 16, true, data) end
+        end
+    end
     return shapes
 end
 
---- A sample in which every cluster size is met.
+--- A sample in which every cluster size is met, and every kind.
 local function sample(shapes, random)
     for i = #shapes, 2, -1 do
         local j = random:between(1, i)
@@ -40,22 +46,29 @@ local function sample(shapes, random)
     end
     local chosen, rest, met = {}, {}, {}
     for _, shape in ipairs(shapes) do
-        local list = met[shape.cluster_size] and rest or chosen
+        local kind = ("extended_l2 %s, data %s"):format(shape.extended_l2, shape.data)
+        local list = met[shape.cluster_size] and met[kind] and rest or chosen
         list[#list + 1] = shape
-        met[shape.cluster_size] = true
+        met[shape.cluster_size], met[kind] = true, true
     end
     return table.move(rest, 1, SAMPLE - #chosen, #chosen + 1, chosen)
 end
 
 local function name_of(shape)
-    return ("cluster_size %d, compat %s, refcount_bits %d, preallocation %s"):format(
-        shape.cluster_size, shape.compat, shape.refcount_bits, shape.preallocation)
+    return ("cluster_size %d, compat %s, refcount_bits %d, preallocation %s%s%s"):format(
+        shape.cluster_size, shape.compat, shape.refcount_bits, shape.preallocation, shape.extended_l2 and ", extended L2" or "",
+        (shape.data or "none") ~= "none" and (", %s data file"):format(shape.data) or "")
 end
 
-local function options_of(shape)
+local function data_path(path) return path .. ".data" end
+
+--- The shape's options for create; `on` and `off` are what says yes and no there.
+local function options_of(shape, path, on)
+    local has_data = (shape.data or "none") ~= "none"
     return {
         cluster_size = shape.cluster_size, compat = shape.compat, refcount_bits = shape.refcount_bits,
-        preallocation = shape.preallocation,
+        preallocation = shape.preallocation, extended_l2 = shape.extended_l2 and on or nil,
+        data_file = has_data and data_path(path) or nil, data_file_raw = shape.data == "raw" and on or nil,
     }
 end
 
@@ -72,7 +85,10 @@ local function open_options(random)
 end
 
 local function verb_options(shape)
-    return { unit = shape.cluster_size, longest = math.min(3 * shape.cluster_size, LONGEST), discard_zeroes = true }
+    return {
+        unit = shape.cluster_size, discard_unit = shape.extended_l2 and shape.cluster_size // 32 or nil,
+        longest = math.min(3 * shape.cluster_size, LONGEST), discard_zeroes = true,
+    }
 end
 
 --- Random verbs by us, with one close and open on the way.
@@ -89,11 +105,14 @@ local function write_here(random, path, model, shape, steps)
     assert(image:close())
 end
 
-local function assert_same_there(path, model)
+local function assert_same_there(path, model, shape)
     local code, text = oracle.check(path)
     assert.equal(0, code, text)
     oracle.write_raw(model, path .. ".raw")
     code, text = oracle.compare(path, path .. ".raw")
+    assert.equal(0, code, text)
+    if shape.data ~= "raw" then return end
+    code, text = oracle.run("cmp", "-n", ("%d"):format(model.size), data_path(path), path .. ".raw") -- the reference's may be longer
     assert.equal(0, code, text)
 end
 
@@ -139,20 +158,21 @@ end
 
 local function ours_there(random, path, shape)
     local model = Model.new(size_of(random, shape))
-    local options = options_of(shape)
+    local options = options_of(shape, path, true)
     options.size = model.size
     assert(assert(qcow2.create(path, options)):close())
     write_here(random, path, model, shape, random:between(20, 60))
-    assert_same_there(path, model)
+    assert_same_there(path, model, shape)
+    if shape.data == "raw" then assert.equal(model.size, #oracle.bytes(data_path(path))) end
 end
 
 local function theirs_here(random, path, shape)
     local model = Model.new(size_of(random, shape))
-    oracle.create(path, model.size, options_of(shape))
+    oracle.create(path, model.size, options_of(shape, path, "on"))
     write_there(random, path, model, shape.cluster_size, random:between(20, 50))
     assert_same_here(path, model)
     write_here(random, path, model, shape, random:between(10, 20))
-    assert_same_there(path, model)
+    assert_same_there(path, model, shape)
 end
 
 local seed = Random.seed_of_run()

@@ -45,7 +45,9 @@ local function create_options(random)
     local bits = random:one_in(2) and random:between(9, 12) or random:between(9, 21)
     local cluster_size = 1 << bits
     local old = random:one_in(4)
+    local extended = not old and bits >= 14 and random:one_in(2)
     return {
+        extended_l2 = extended or nil,
         size = math.min(random:between(1, 2000) * 512 + cluster_size * random:between(0, 400), SIZE_MAX),
         cluster_size = cluster_size, compat = old and "0.10" or "1.1", refcount_bits = old and 16 or 1 << random:between(0, 6),
         preallocation = random:choice { "off", "off", "off", "metadata" },
@@ -93,7 +95,8 @@ local function step(random, round)
     if random:one_in(25) then return resize(random, round) end
     if random:one_in(30) then return reopen(random, round) end
     verbs.step(random, round.image, round.model, {
-        unit = round.unit, longest = math.min(random:choice { 3, 3, 400 } * round.unit, LONGEST), discard_zeroes = round.discard_zeroes,
+        unit = round.unit, discard_unit = round.options.extended_l2 and round.unit // 32,
+        longest = math.min(random:choice { 3, 3, 400 } * round.unit, LONGEST), discard_zeroes = round.discard_zeroes,
     })
 end
 

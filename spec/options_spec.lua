@@ -155,7 +155,7 @@ describe("options.create", function()
     it("fills every default", function()
         assert.same({
             format = "qcow2", size = 1 << 30, cluster_size = 65536, refcount_bits = 16, compat = "1.1", version = 3, preallocation = "off",
-            lazy_refcounts = false,
+            lazy_refcounts = false, extended_l2 = false, data_file_raw = false,
         }, options.create { size = "1G" })
         assert.same({ format = "raw", size = 5, preallocation = "off" }, options.create { size = 5, format = "raw" })
     end)
@@ -167,7 +167,7 @@ describe("options.create", function()
         assert.equal("integer", math.type(flat.size))
         assert.same({
             format = "qcow2", size = 1000000, cluster_size = 4096, refcount_bits = 8, compat = "1.1", version = 3, preallocation = "full",
-            lazy_refcounts = true,
+            lazy_refcounts = true, extended_l2 = false, data_file_raw = false,
         }, flat)
         for spelling, version in pairs { ["0.10"] = 2, v2 = 2, [2] = 2, ["1.1"] = 3, v3 = 3, [3] = 3 } do
             assert.equal(version, options.create({ size = 0, compat = spelling }).version)
@@ -193,6 +193,11 @@ describe("options.create", function()
             ["refcount_bits is '16k'; powers of two from 1 to 64 are allowed"] = { size = 1, refcount_bits = "16k" },
             ["refcount_bits is 8; compat '0.10' has 16 only"] = { size = 1, refcount_bits = 8, compat = "v2" },
             ["lazy_refcounts is true; that needs compat '1.1'"] = { size = 1, lazy_refcounts = true, compat = 2 },
+            ["extended_l2 is true; that needs compat '1.1'"] = { size = 1, extended_l2 = true, compat = 2 },
+            ["extended_l2 is true; that needs a cluster_size of 16K or more, not 8192"] = { size = 1, extended_l2 = true, cluster_size = "8K" },
+            ["data_file is d; that needs compat '1.1'"] = { size = 1, data_file = "d", compat = 2 },
+            ["data_file_raw is true; that needs a data_file"] = { size = 1, data_file_raw = true },
+            ["data_file_raw is true; that allows no backing_file"] = { size = 1, data_file = "d", data_file_raw = true, backing_file = "b" },
             ["lazy_refcounts is 'maybe'; true, false, 'on' and 'off' are allowed"] = { size = 1, lazy_refcounts = "maybe" },
             ["compat is 'v4'; '0.10' and '1.1' are allowed"] = { size = 1, compat = "v4" },
             ["compat is 4; '0.10' and '1.1' are allowed"] = { size = 1, compat = 4 },
@@ -218,7 +223,7 @@ describe("options.create", function()
         for message, given in pairs {
             ["create: unknown option 'clustersize' (did you mean 'cluster_size'?)"] = { size = 1, clustersize = 512 },
             ["create: unknown option 'colour'"] = { size = 1, colour = "red", zzz = 1 },
-            ["create: unknown option 'extended_l2'"] = { size = 1, extended_l2 = true },
+            ["create: unknown option 'encryption'"] = { size = 1, encryption = true },
             ["create: options have names, not a number (1)"] = { "1G" },
             ["create: option 'size' must be a number or a string, not a table"] = { size = {} },
             ["create: option 'cluster_size' must be a number or a string, not a boolean"] = { size = 1, cluster_size = true },
@@ -241,7 +246,8 @@ describe("options.create", function()
                 { compat = "v2", lazy_refcounts = "on" }, { compat = "v2", lazy_refcounts = "off" }, { lazy_refcounts = "yes" },
                 { lazy_refcounts = "1" }, { preallocation = "metadata" }, { preallocation = "none" }, { size = "128G", cluster_size = "512" },
                 { size = "129G", cluster_size = "512" }, { size = "2E", cluster_size = "2M" }, { size = "3E", cluster_size = "2M" }, { size = "2P" },
-                { size = "3P" },
+                { size = "3P" }, { extended_l2 = "on" }, { extended_l2 = "on", cluster_size = "8k" }, { extended_l2 = "on", cluster_size = "16k" },
+                { extended_l2 = "on", compat = "v2" }, { extended_l2 = "on", size = "2P" }, { extended_l2 = "on", size = "1P" },
             } do
                 local words = {}
                 for name, value in pairs(o) do
@@ -263,6 +269,7 @@ describe("options.open", function()
         assert.same({
             read_only = false, cache = "writeback", cache_clean_interval = 600, overlap_check = flat.overlap_check, discard = "unmap",
             detect_zeroes = "off", aio = "auto", cow = "skip", backing = true, force_share = false,
+            open_data_file = true,
         }, flat)
         assert.is_nil(options.open({ format = "raw" }).cache_clean_interval)
     end)

@@ -10,8 +10,9 @@
  *   no host offset    UNALLOCATED       ZERO
  *   host offset       NORMAL            ZERO_ALLOC
  *
- * COPIED without a host offset is invalid. (In an external data file host offset 0 is a place like any other;
- * whoever reads such images knows them by type INVALID, host_offset 0 and COPIED.)
+ * COPIED without a host offset is invalid; in an external data file host offset 0 is a place like any other, and COPIED tells. With
+ * extended L2 the entry says only whether there is a host cluster; the bitmap says what each of 32 subclusters is, in the same four
+ * ways.
  */
 #include "format/cluster.h"
 
@@ -22,7 +23,8 @@
 
 #define SECTOR_SIZE 512u
 #define STANDARD_RESERVED UINT64_C(0x3f000000000001fe) /* bits 1–8 and 56–61 */
-#define BITMAP_ALLOCATED UINT64_C(0x00000000ffffffff)  /* extended L2: one bit a subcluster */
+#define BITMAP_ALL UINT64_C(0x00000000ffffffff)        /* extended L2: one bit a subcluster; allocated below, zero above */
+#define ZERO_SHIFT 32
 
 _Static_assert((STANDARD_RESERVED | FORMAT_ENTRY_OFFSET | FORMAT_ENTRY_COPIED | FORMAT_ENTRY_COMPRESSED | FORMAT_ENTRY_ZERO) == UINT64_MAX,
                "the L2 masks cover an entry");
@@ -37,23 +39,27 @@ static void decode_compressed(const struct geometry *geometry, uint64_t entry, s
     const uint64_t further_sectors = (entry >> offset_bits) & low_bits(geometry->cluster_bits - 8);
     cluster->host_offset = entry & low_bits(offset_bits);
     cluster->byte_length = (further_sectors + 1) * SECTOR_SIZE - cluster->host_offset % SECTOR_SIZE;
-    const bool valid = cluster->host_offset >> FORMAT_HOST_OFFSET_BITS == 0 && cluster->bitmap == 0;
+    const bool valid = cluster->host_offset >> FORMAT_HOST_OFFSET_BITS == 0 && cluster->bitmap == 0 && !geometry->data_file;
     cluster->type = valid ? CLUSTER_COMPRESSED : CLUSTER_INVALID;
 }
 
+static bool has_place(const struct geometry *geometry, const struct cluster *cluster) {
+    return cluster->host_offset != 0 || (geometry->data_file && cluster->copied);
+}
+
 static bool standard_is_valid(const struct geometry *geometry, uint64_t entry, const struct cluster *cluster) {
-    const uint64_t subclusters_allocated = cluster->bitmap & BITMAP_ALLOCATED;
+    const uint64_t subclusters_allocated = cluster->bitmap & BITMAP_ALL;
     if ((entry & STANDARD_RESERVED) != 0 || geometry_in_cluster(geometry, cluster->host_offset) != 0) return false;
     if ((entry & FORMAT_ENTRY_ZERO) != 0 && (geometry->version < 3 || geometry->extended_l2)) return false;
-    if (cluster->host_offset == 0 && (cluster->copied || subclusters_allocated != 0)) return false;
-    return (cluster->bitmap >> 32 & subclusters_allocated) == 0;
+    if (!has_place(geometry, cluster) && (cluster->copied || subclusters_allocated != 0)) return false;
+    return (cluster->bitmap >> ZERO_SHIFT & subclusters_allocated) == 0;
 }
 
 static void decode_standard(const struct geometry *geometry, uint64_t entry, struct cluster *cluster) {
     cluster->host_offset = entry & FORMAT_ENTRY_OFFSET;
     const bool zero = (entry & FORMAT_ENTRY_ZERO) != 0;
     if (!standard_is_valid(geometry, entry, cluster)) cluster->type = CLUSTER_INVALID;
-    else if (cluster->host_offset == 0) cluster->type = zero ? CLUSTER_ZERO : CLUSTER_UNALLOCATED;
+    else if (!has_place(geometry, cluster)) cluster->type = zero ? CLUSTER_ZERO : CLUSTER_UNALLOCATED;
     else cluster->type = zero ? CLUSTER_ZERO_ALLOC : CLUSTER_NORMAL;
 }
 
@@ -92,9 +98,66 @@ void cluster_encode(const struct geometry *geometry, const struct cluster *clust
     assert(cluster_decode(geometry, bytes).type == cluster->type);
 }
 
+/* ---- subclusters ---- */
+
+bool cluster_is_placed(const struct cluster *cluster) { return cluster->type == CLUSTER_NORMAL || cluster->type == CLUSTER_ZERO_ALLOC; }
+
+static bool has_subclusters(const struct geometry *geometry, const struct cluster *cluster) {
+    return geometry->extended_l2 && (cluster->type == CLUSTER_NORMAL || cluster->type == CLUSTER_UNALLOCATED);
+}
+
+enum cluster_type cluster_type_at(const struct geometry *geometry, const struct cluster *cluster, uint32_t in_cluster) {
+    if (!has_subclusters(geometry, cluster)) return cluster->type;
+    const uint64_t bits = cluster->bitmap >> in_cluster / geometry->subcluster_size;
+    if ((bits & 1) != 0) return CLUSTER_NORMAL;
+    if ((bits >> ZERO_SHIFT & 1) == 0) return CLUSTER_UNALLOCATED;
+    return cluster_is_placed(cluster) ? CLUSTER_ZERO_ALLOC : CLUSTER_ZERO;
+}
+
+uint32_t cluster_alike_end(const struct geometry *geometry, const struct cluster *cluster, uint32_t in_cluster) {
+    const enum cluster_type type = cluster_type_at(geometry, cluster, in_cluster);
+    uint32_t end = in_cluster - in_cluster % geometry->subcluster_size;
+    while (end < geometry->cluster_size && cluster_type_at(geometry, cluster, end) == type) end += geometry->subcluster_size;
+    return end;
+}
+
+enum cluster_type cluster_whole_type(const struct geometry *geometry, const struct cluster *cluster) {
+    if (!has_subclusters(geometry, cluster)) return cluster->type;
+    if (cluster->bitmap == BITMAP_ALL << ZERO_SHIFT) return cluster_type_at(geometry, cluster, 0);
+    return cluster->bitmap == 0 ? cluster->type : CLUSTER_NORMAL;
+}
+
+uint64_t cluster_subclusters(const struct geometry *geometry, uint32_t start, uint32_t end) {
+    const uint64_t first = start / geometry->subcluster_size, last = ceil_div_u64(end, geometry->subcluster_size);
+    return low_bits((unsigned) last) & ~low_bits((unsigned) first);
+}
+
+void cluster_mark_allocated(struct cluster *cluster, uint64_t subclusters) {
+    cluster->bitmap = (cluster->bitmap | subclusters) & ~(subclusters << ZERO_SHIFT);
+}
+
+void cluster_mark_zero(struct cluster *cluster, uint64_t subclusters) {
+    cluster->bitmap = (cluster->bitmap | subclusters << ZERO_SHIFT) & ~subclusters;
+}
+
+struct cluster cluster_of_zeroes(const struct geometry *geometry, const struct cluster *kept) {
+    struct cluster zeroes = {.type = CLUSTER_ZERO};
+    if (kept != NULL) zeroes = (struct cluster){.type = CLUSTER_ZERO_ALLOC, .copied = kept->copied, .host_offset = kept->host_offset};
+    if (!geometry->extended_l2) return zeroes;
+    zeroes.type = kept != NULL ? CLUSTER_NORMAL : CLUSTER_UNALLOCATED;
+    cluster_mark_zero(&zeroes, BITMAP_ALL);
+    return zeroes;
+}
+
+struct cluster cluster_at(const struct geometry *geometry, uint64_t host_offset) {
+    return (struct cluster){
+        .type = CLUSTER_NORMAL, .copied = true, .host_offset = host_offset, .bitmap = geometry->extended_l2 ? BITMAP_ALL : 0};
+}
+
 uint32_t cluster_count_alike(const struct geometry *geometry, const uint8_t *bytes, uint32_t limit) {
     const uint64_t first = load_be64(bytes), flags = first & ~FORMAT_ENTRY_OFFSET;
-    const uint64_t step = (first & FORMAT_ENTRY_OFFSET) != 0 ? geometry->cluster_size : 0;
+    const bool placed = (first & FORMAT_ENTRY_OFFSET) != 0 || (geometry->data_file && (first & FORMAT_ENTRY_COPIED) != 0);
+    const uint64_t step = placed ? geometry->cluster_size : 0;
     const uint64_t bitmap = geometry->extended_l2 ? load_be64(bytes + 8) : 0;
     if ((first & FORMAT_ENTRY_COMPRESSED) != 0) return 1;
     uint64_t expected = first;

@@ -29,11 +29,37 @@ struct cluster {
 };
 
 /* Decodes the entry at `bytes` (geometry->l2_entry_size of them). Never fails: what is wrong is CLUSTER_INVALID.
- * Extended L2: NORMAL when a host cluster is there (the bitmap says which subclusters), else UNALLOCATED. */
+ * Extended L2: NORMAL when a host cluster is there (the bitmap says which subclusters), else UNALLOCATED.
+ * External data file: host offset 0 is a place when COPIED is set. */
 struct cluster cluster_decode(const struct geometry *geometry, const uint8_t *bytes);
 
 /* Encodes into `bytes`; the inverse for every valid cluster. */
 void cluster_encode(const struct geometry *geometry, const struct cluster *cluster, uint8_t *bytes);
+
+/* Subclusters: 32 a cluster with extended L2, else one, which is the cluster. Whether `cluster` has a host cluster of its own. */
+bool cluster_is_placed(const struct cluster *cluster);
+
+/* What the subcluster at `in_cluster` bytes of the cluster's start is, in the same words. */
+enum cluster_type cluster_type_at(const struct geometry *geometry, const struct cluster *cluster, uint32_t in_cluster);
+
+/* Where, in bytes from the cluster's start, the subclusters that are like the one at `in_cluster` end. */
+uint32_t cluster_alike_end(const struct geometry *geometry, const struct cluster *cluster, uint32_t in_cluster);
+
+/* What all of it is; NORMAL where its subclusters differ. */
+enum cluster_type cluster_whole_type(const struct geometry *geometry, const struct cluster *cluster);
+
+/* Extended L2: subclusters that [start, end) bytes of the cluster touch, as the lower half of a bitmap. */
+uint64_t cluster_subclusters(const struct geometry *geometry, uint32_t start, uint32_t end);
+
+/* Makes the subclusters in the mask allocated, zero, or neither, whatever they were. */
+void cluster_mark_allocated(struct cluster *cluster, uint64_t subclusters);
+void cluster_mark_zero(struct cluster *cluster, uint64_t subclusters);
+
+/* A cluster that reads as zeroes, in the host cluster of `kept` (NULL: in none). Version 3. */
+struct cluster cluster_of_zeroes(const struct geometry *geometry, const struct cluster *kept);
+
+/* A cluster whose bytes all lie at host_offset, which is ours alone. */
+struct cluster cluster_at(const struct geometry *geometry, uint64_t host_offset);
 
 /* How many entries from `bytes` on, at most `limit` (1 or more), are of one type and flags with host clusters in a row.
  * Judges no entry: the first one's being valid makes all of them so. */

@@ -26,6 +26,7 @@ void geometry_set(struct geometry *geometry, unsigned version, unsigned cluster_
         .version = version,
         .extended_l2 = extended_l2,
         .cluster_size = UINT32_C(1) << cluster_bits,
+        .subcluster_size = UINT32_C(1) << (extended_l2 ? cluster_bits - FORMAT_SUBCLUSTER_BITS : cluster_bits),
         .l2_entry_size = UINT32_C(1) << l2_entry_bits,
         .refcount_max = bits_max(refcount_order),
     };

@@ -13,15 +13,17 @@
 #include "format/format.h"
 
 struct geometry {
-    unsigned cluster_bits;   /* 9–21 */
-    unsigned refcount_order; /* 0–6; refcount_bits = 1 << order */
-    unsigned l2_bits;        /* log2 of the entries in an L2 table */
-    unsigned block_bits;     /* log2 of the entries in a refcount block */
-    unsigned version;        /* 2 or 3 */
-    bool extended_l2;        /* L2 entries of 16 bytes, 32 subclusters a cluster */
-    uint32_t cluster_size;   /* bytes */
-    uint32_t l2_entry_size;  /* bytes: 8 or 16 */
-    uint64_t refcount_max;   /* the largest refcount an entry holds */
+    unsigned cluster_bits;    /* 9–21 */
+    unsigned refcount_order;  /* 0–6; refcount_bits = 1 << order */
+    unsigned l2_bits;         /* log2 of the entries in an L2 table */
+    unsigned block_bits;      /* log2 of the entries in a refcount block */
+    unsigned version;         /* 2 or 3 */
+    bool extended_l2;         /* L2 entries of 16 bytes, 32 subclusters a cluster */
+    bool data_file;           /* guest bytes lie in an external data file, at their guest offsets */
+    uint32_t cluster_size;    /* bytes */
+    uint32_t subcluster_size; /* bytes; the cluster size without extended L2 */
+    uint32_t l2_entry_size;   /* bytes: 8 or 16 */
+    uint64_t refcount_max;    /* the largest refcount an entry holds */
 };
 
 /* Fills `geometry`; the arguments must be within the format's limits. */
@@ -45,12 +47,15 @@ static inline uint32_t geometry_l2_index(const struct geometry *g, uint64_t gues
     return (uint32_t) ((guest_offset >> g->cluster_bits) & ((UINT64_C(1) << g->l2_bits) - 1));
 }
 
-/* Offset (guest or host) within its cluster; the cluster's start; the number of the cluster; back. */
+/* Offset (guest or host) within its cluster; the cluster's start, the subcluster's start; the number of the cluster; back. */
 static inline uint32_t geometry_in_cluster(const struct geometry *g, uint64_t offset) {
     return (uint32_t) (offset & (g->cluster_size - 1));
 }
 static inline uint64_t geometry_cluster_start(const struct geometry *g, uint64_t offset) {
     return offset & ~((uint64_t) g->cluster_size - 1);
+}
+static inline uint64_t geometry_subcluster_start(const struct geometry *g, uint64_t offset) {
+    return offset & ~((uint64_t) g->subcluster_size - 1);
 }
 static inline uint64_t geometry_cluster(const struct geometry *g, uint64_t offset) { return offset >> g->cluster_bits; }
 static inline uint64_t geometry_offset(const struct geometry *g, uint64_t cluster) { return cluster << g->cluster_bits; }

@@ -259,6 +259,7 @@ struct geometry header_geometry(const struct header *header) {
     struct geometry geometry;
     const bool extended_l2 = (header->incompatible_features & FORMAT_INCOMPATIBLE_EXTENDED_L2) != 0;
     geometry_set(&geometry, header->version, header->cluster_bits, header->refcount_order, extended_l2);
+    geometry.data_file = (header->incompatible_features & FORMAT_INCOMPATIBLE_DATA_FILE) != 0;
     return geometry;
 }
 

@@ -15,6 +15,15 @@ static uint64_t whole_clusters_end(const struct request *request, uint64_t guest
     return end == image->size ? end : geometry_cluster_start(&image->geometry, end);
 }
 
+/* The same for whole subclusters of the cluster that holds guest_offset. */
+static uint64_t whole_subclusters_end(const struct request *request, uint64_t guest_offset) {
+    const struct geometry *geometry = &request->image->geometry;
+    const uint64_t end = request->guest_offset + request->length;
+    const uint64_t cluster_end = geometry_cluster_start(geometry, guest_offset) + geometry->cluster_size;
+    if (guest_offset % geometry->subcluster_size != 0) return guest_offset;
+    return min_u64(cluster_end, end == request->image->size ? end : geometry_subcluster_start(geometry, end));
+}
+
 static bool gives_up_clusters(const struct request *request) {
     if (request->unmap_all) return true;
     return (request->kind == REQUEST_DISCARD || request->may_unmap) && !request->image->discard_ignored;
@@ -24,19 +33,16 @@ static bool gives_up_clusters(const struct request *request) {
 static bool cleared(const struct request *request, const struct cluster *old, struct cluster *new, bool *bytes) {
     const struct image *image = request->image;
     const bool give_up = gives_up_clusters(request), flag = image->geometry.version >= 3;
-    *new = (struct cluster){.type = request->unmap_all ? CLUSTER_UNALLOCATED : CLUSTER_ZERO};
-    if (request->unmap_all) return old->type != CLUSTER_UNALLOCATED;
-    if (old->type == CLUSTER_UNALLOCATED && image->backing == NULL) return false;
-    if (old->type == CLUSTER_ZERO || (old->type == CLUSTER_ZERO_ALLOC && !give_up)) return false;
+    const enum cluster_type type = cluster_whole_type(&image->geometry, old);
+    *new = (struct cluster){.type = CLUSTER_UNALLOCATED};
+    if (request->unmap_all) return old->type != CLUSTER_UNALLOCATED || old->bitmap != 0;
+    if (type == CLUSTER_UNALLOCATED && image->backing == NULL) return false;
+    if (type == CLUSTER_ZERO || (type == CLUSTER_ZERO_ALLOC && !give_up)) return false;
     if (!flag) {
-        new->type = CLUSTER_UNALLOCATED;
         *bytes = image->backing != NULL || !give_up;
         return !*bytes;
     }
-    if (!give_up && old->type == CLUSTER_NORMAL && old->copied) {
-        *new = *old;
-        new->type = CLUSTER_ZERO_ALLOC;
-    }
+    *new = cluster_of_zeroes(&image->geometry, !give_up && old->type == CLUSTER_NORMAL && old->copied ? old : NULL);
     return true;
 }
 
@@ -59,7 +65,7 @@ static uint64_t clear_entries(struct request *request, struct slot *slot, uint64
             continue;
         }
         map_set(&image->map, slot, at, &new);
-        if (new.type != CLUSTER_ZERO_ALLOC) drop_cluster(image, &old, now);
+        if (!cluster_is_placed(&new)) drop_cluster(image, &old, now);
     }
     return min_u64(at, end) - guest_offset;
 }
@@ -75,6 +81,46 @@ static bool nothing_to_clear(const struct request *request, const struct slot *s
     return true;
 }
 
+/* ---- the external data file ---- */
+
+static bool clears_data_file(const struct request *request) {
+    const struct image *image = request->image;
+    return image->geometry.data_file && (image->data_is_raw || gives_up_clusters(request));
+}
+
+/* The entries follow when the bytes are zero, or their space is given back. */
+static enum plan begin_clear(struct request *request, struct slot *slot, uint64_t guest_offset, uint64_t end) {
+    struct image *image = request->image;
+    struct piece *piece = &request->piece;
+    piece->kind = PIECE_CLEAR;
+    piece->slot = slot;
+    piece->guest_offset = guest_offset;
+    piece->progress = end - guest_offset;
+    cache_pin(slot);
+    inflight_enter(&image->inflight, &request->entry, guest_offset, end);
+    request->moves.count = 0;
+    struct move *move =
+        moves_add(&request->moves, image->data_is_raw ? MOVE_ZERO : MOVE_DISCARD, image->data, guest_offset, end - guest_offset);
+    if (gives_up_clusters(request)) move->zero_mode = FILE_ZERO_UNMAP;
+    return PLAN_MOVE;
+}
+
+int link_clear(struct request *request, int result) {
+    struct image *image = request->image;
+    struct piece *piece = &request->piece;
+    bool bytes = false;
+    image->flush.unsynced = true;
+    if (result < 0 && !image->data_is_raw) { /* space that cannot be given back is no failure */
+        error_clear(&request->error);
+        result = 0;
+    }
+    if (result == 0) clear_entries(request, piece->slot, piece->guest_offset, piece->guest_offset + piece->progress, &bytes);
+    cache_unpin(&image->map.l2, piece->slot);
+    return result;
+}
+
+/* ---- whole clusters ---- */
+
 static enum plan clear_slice(struct request *request, struct slot *slot, uint64_t guest_offset, uint64_t end) {
     struct image *image = request->image;
     struct run run;
@@ -89,6 +135,7 @@ static enum plan clear_slice(struct request *request, struct slot *slot, uint64_
         error_set(&request->error, -ENOMEM, "no memory to give up clusters");
         return PLAN_FAILED;
     }
+    if (clears_data_file(request)) return begin_clear(request, slot, guest_offset, end);
     bool bytes = false;
     const uint64_t cleared_length = clear_entries(request, slot, guest_offset, end, &bytes);
     if (cleared_length > 0) return go_on(request, cleared_length);
@@ -139,6 +186,10 @@ enum plan plan_clear(struct request *request) {
     request->want_image = image;
     if (request->kind == REQUEST_DISCARD && image->discard_ignored && !request->unmap_all) return PLAN_DONE;
     if (whole_end > at) return clear_clusters(request, at, whole_end);
-    const uint64_t cluster_end = geometry_cluster_start(&image->geometry, at) + image->geometry.cluster_size;
-    return clear_part(request, at, min_u64(end, cluster_end) - at);
+    const uint64_t subclusters_end = whole_subclusters_end(request, at);
+    if (subclusters_end > at && image->geometry.extended_l2) {
+        return clear_subclusters(request, at, subclusters_end - at, gives_up_clusters(request));
+    }
+    const uint64_t part_end = geometry_subcluster_start(&image->geometry, at) + image->geometry.subcluster_size;
+    return clear_part(request, at, min_u64(end, part_end) - at);
 }

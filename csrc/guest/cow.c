@@ -3,7 +3,7 @@
  * Copy-on-write: what surrounds the guest's bytes in newly mapped clusters. Edges that hold something are read (through
  * the chain, as a guest would see them); edges that read as zeroes are written, zeroed in the file, or left alone, as the image's
  * cow mode says and as is safe. Head, guest bytes and tail go down in one vector.
- * Works on the request's piece; the mapping is looked at by write.c, which says whether edges are zero.
+ * How long they are, and whether they are zero, edges.c has found.
  */
 #include <assert.h>
 
@@ -26,13 +26,12 @@ bool cow_begin(struct request *request) {
 /* The first edge, then the second; false when there is none left. */
 bool cow_next_edge(struct request *request) {
     const struct piece *piece = &request->piece;
-    const uint64_t cluster_size = request->image->geometry.cluster_size;
     const uint64_t head = piece->head_zero ? 0 : piece->head_length, tail = piece->tail_zero ? 0 : piece->tail_length;
-    const uint64_t tail_offset = piece->guest_offset + piece->count * cluster_size - piece->tail_length;
+    const uint64_t tail_offset = piece->span_end - piece->tail_length;
     struct reading *reading = &request->reading;
     const bool begun = reading->top != NULL;
     if (!begun && head > 0) {
-        *reading = (struct reading){.top = request->image, .guest_offset = piece->guest_offset, .length = head, .bytes = piece->buffer};
+        *reading = (struct reading){.top = request->image, .guest_offset = piece->span_start, .length = head, .bytes = piece->buffer};
         return true;
     }
     if (tail == 0 || (begun && reading->guest_offset == tail_offset)) return false;
@@ -52,7 +51,7 @@ static bool zeroes_in_file(const struct image *image, const struct piece *piece)
 }
 
 static void zero_edge(struct request *request, uint64_t host_offset, uint64_t length, bool is_zero) {
-    if (length > 0 && is_zero) moves_add(&request->moves, MOVE_ZERO, request->image->file, host_offset, length);
+    if (length > 0 && is_zero) moves_add(&request->moves, MOVE_ZERO, request->image->data, host_offset, length);
 }
 
 /* Puts an edge into the vector: what was read, or zeroes where they are written. Returns the bytes put. */
@@ -66,18 +65,20 @@ static uint64_t append_edge(struct request *request, struct move *move, const ui
 void cow_moves(struct request *request) {
     struct image *image = request->image;
     struct piece *piece = &request->piece;
-    const uint64_t host_start = geometry_offset(&image->geometry, piece->host_cluster);
-    const uint64_t host_end = host_start + geometry_offset(&image->geometry, piece->count);
+    const uint64_t host_start = geometry_offset(&image->geometry, piece->host_cluster) + (piece->span_start - piece->guest_offset);
+    const uint64_t host_end = host_start + (piece->span_end - piece->span_start);
     request->moves.count = 0;
     if (request->kind == REQUEST_ALLOCATE) {
-        if (!piece->fresh) moves_add(&request->moves, MOVE_ZERO, image->file, host_start, host_end - host_start);
+        if (piece->fresh || image->geometry.extended_l2) return;
+        struct move *zeroes = moves_add(&request->moves, MOVE_ZERO, image->data, host_start, host_end - host_start);
+        if (image->geometry.data_file) zeroes->zero_mode = FILE_ZERO_UNMAP;
         return;
     }
     if (zeroes_in_file(image, piece)) {
         zero_edge(request, host_start, piece->head_length, piece->head_zero);
         zero_edge(request, host_end - piece->tail_length, piece->tail_length, piece->tail_zero);
     }
-    struct move *move = moves_add(&request->moves, MOVE_WRITE, image->file, host_start + piece->head_length, 0);
+    struct move *move = moves_add(&request->moves, MOVE_WRITE, image->data, host_start + piece->head_length, 0);
     const uint64_t head = append_edge(request, move, piece->buffer, piece->head_length, piece->head_zero);
     move->offset -= head;
     const uint8_t *bytes = request->kind == REQUEST_WRITE ? request->bytes + request->done : memory_zeroes();

@@ -31,12 +31,14 @@ struct image_stats { /* guest requests and what they caused; bytes and operation
 };
 
 struct image {
-    enum image_format format; /* constant, like the next six */
+    enum image_format format; /* constant, like the next seven */
     struct file *file;
+    struct file *data;     /* where guest bytes lie: `file`, or the external data file */
     struct image *backing; /* NULL: unallocated clusters read as zeroes; owned */
     enum image_cow cow;
     enum ring_kind aio; /* what its queues and jobs use */
     bool read_only, write_through, discard_ignored;
+    bool data_is_raw;                   /* the external data file alone is the whole disk: zeroes are really written there */
     bool detect_zeroes, detected_unmap; /* writes of nothing but zeroes become zero writes (that may unmap) */
     bool probed;                        /* the format was found by looking, so a raw image must not come to look like another */
     enum file_use use;                  /* what it does with its file */

@@ -43,6 +43,12 @@ int link_data(struct request *request, int result);
 /* Gives up the references that an entry holds. */
 int drop_cluster(struct image *image, const struct cluster *cluster, uint64_t dropped_at);
 
+/* edges.c: whether a write leaves the cluster where it is; the piece's span and edges for the guest's `length` bytes at guest_offset (in
+ * piece->count clusters from piece->guest_offset on); the entry that one of its clusters gets. */
+bool keeps_cluster(const struct image *image, const struct cluster *cluster);
+void edges_measure(struct request *request, const struct slot *slot, uint64_t guest_offset, uint64_t length);
+struct cluster edges_linked(const struct request *request, const struct cluster *old, uint64_t cluster_start);
+
 /* cow.c: whether edges have to be read; the reading for the next of them; the moves of the piece, edges and guest bytes. */
 bool cow_begin(struct request *request);
 bool cow_next_edge(struct request *request);
@@ -61,7 +67,11 @@ enum plan plan_raw(struct request *request);
 enum go advance_flush(struct request *request);
 void flush_moves_ended(struct request *request, int result);
 
-/* clear.c: ZERO and DISCARD. */
+/* clear.c: ZERO and DISCARD; the end of a piece that cleared the external data file first. */
 enum plan plan_clear(struct request *request);
+int link_clear(struct request *request, int result);
+
+/* subclusters.c: the same for whole subclusters of one cluster. */
+enum plan clear_subclusters(struct request *request, uint64_t guest_offset, uint64_t length, bool give_up);
 
 #endif

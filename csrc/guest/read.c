@@ -70,7 +70,7 @@ static void add_read(struct moves *moves, struct file *file, uint64_t host_offse
 
 static int add_run(struct request *request, const struct image *level, const struct run *run, uint8_t *bytes) {
     switch (run->type) {
-        case CLUSTER_NORMAL: add_read(&request->moves, level->file, run->host_offset, bytes, run->length); return 0;
+        case CLUSTER_NORMAL: add_read(&request->moves, level->data, run->host_offset, bytes, run->length); return 0;
         case CLUSTER_COMPRESSED:
             return error_set(&request->error, -ENOTSUP, "guest offset %llu lies in a compressed cluster, which this version cannot read",
                              (unsigned long long) run->guest_offset);

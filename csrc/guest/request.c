@@ -54,6 +54,9 @@ static int check(struct request *request) {
                          kind_name(request->kind), (unsigned long long) request->length, (unsigned long long) request->guest_offset,
                          image->file->name, (unsigned long long) image->size);
     }
+    if (guest_range && request->kind != REQUEST_LOOKUP && image->data == NULL) {
+        return error_set(&request->error, -EBADF, "'%s' was opened without its external data file", image->file->name);
+    }
     if (!changes_image(request->kind)) return 0;
     if (image->read_only) return error_set(&request->error, -EROFS, "'%s' is open for reading only", image->file->name);
     if (image->corrupt) {
@@ -89,6 +92,9 @@ static void clean_caches(struct image *image) {
     cache_trim(&image->refcount.blocks, image->refcount.blocks.clock++);
 }
 
+/* Autoclear features whose data stays true. */
+static uint64_t kept_autoclear(const struct image *image) { return image->data_is_raw ? FORMAT_AUTOCLEAR_RAW_DATA : 0; }
+
 static enum go advance_check(struct request *request) {
     struct image *image = request->image;
     if (request->kind == REQUEST_WRITE && image->detect_zeroes && all_zero(request->bytes, request->length)) {
@@ -99,15 +105,15 @@ static enum go advance_check(struct request *request) {
     const int result = check(request);
     if (result == 0) count(request);
     clean_caches(image);
-    const bool claims = changes_image(request->kind) && image->header.autoclear_features != 0;
+    const bool claims = changes_image(request->kind) && image->header.autoclear_features != kept_autoclear(image);
     pthread_mutex_unlock(&image->lock);
     request->state = result < 0 ? STATE_FAILED : request->kind == REQUEST_FLUSH ? STATE_FLUSH : claims ? STATE_CLAIM : STATE_PLAN;
     return GO_ON;
 }
 
-/* Autoclear features speak of data that we do not keep true: cleared, and durably so, before anything else changes. */
+/* Autoclear features that speak of data that we do not keep true are cleared, and durably so, before anything else changes. */
 static enum go advance_claim(struct request *request) {
-    memset(request->note, 0, sizeof request->note);
+    store_be64(request->note, kept_autoclear(request->image));
     request->moves.count = 0;
     moves_add_bytes(&request->moves, MOVE_WRITE, request->image->file, FORMAT_AUTOCLEAR_OFFSET, request->note, sizeof request->note);
     moves_add(&request->moves, MOVE_SYNC, request->image->file, 0, 0)->after = true;
@@ -118,7 +124,7 @@ static void claimed(struct request *request, int result) {
     request->state = result < 0 ? STATE_FAILED : STATE_PLAN;
     if (result < 0) return;
     pthread_mutex_lock(&request->image->lock);
-    request->image->header.autoclear_features = 0;
+    request->image->header.autoclear_features = kept_autoclear(request->image);
     pthread_mutex_unlock(&request->image->lock);
 }
 
@@ -218,6 +224,7 @@ static int link_piece(struct request *request, int result) {
     pthread_mutex_lock(&image->lock);
     switch (piece->kind) {
         case PIECE_DATA: result = link_data(request, result); break;
+        case PIECE_CLEAR: result = link_clear(request, result); break;
         case PIECE_TABLE:
         case PIECE_COVER:
         case PIECE_GROW:

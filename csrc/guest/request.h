@@ -55,7 +55,8 @@ enum request_state {
 enum piece_kind {
     PIECE_NONE,
     PIECE_BYTES, /* bytes to or from clusters whose mapping stays */
-    PIECE_DATA,  /* clusters that were just taken, or a zero cluster's own, and will be linked */
+    PIECE_DATA,  /* clusters that were just taken, or that an entry keeps, and will be linked */
+    PIECE_CLEAR, /* entries whose bytes in the external data file go first */
     PIECE_TABLE, /* a new L2 table, empty or a copy of a shared one */
     PIECE_COVER, /* refcount blocks */
     PIECE_GROW,  /* a longer file */
@@ -74,7 +75,8 @@ struct piece { /* the part of a request that is under way */
     uint64_t host_cluster;             /* DATA, TABLE: the first new cluster; COVER: the first extra one */
     bool taken, fresh;                 /* the clusters were just taken; they were never written */
     struct slot *slot;                 /* DATA: the pinned L2 slice */
-    uint64_t head_length, tail_length; /* DATA: bytes before and after the guest's own in the clusters */
+    uint64_t span_start, span_end;     /* DATA: guest bytes that are mapped when it is linked */
+    uint64_t head_length, tail_length; /* DATA: bytes of the span before and after the guest's own */
     bool head_zero, tail_zero;         /* they read as zeroes */
     uint8_t *buffer;                   /* DATA: head and tail; TABLE: the table; owned */
     struct cover cover;

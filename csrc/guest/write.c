@@ -11,25 +11,32 @@
 #include "base/memory.h"
 #include "guest/pieces.h"
 
-static enum plan refuse_overwrite(struct request *request, uint64_t guest_offset, uint64_t host_cluster, unsigned kinds) {
+static void refuse_overwrite(struct request *request, uint64_t guest_offset, uint64_t host_cluster, unsigned kinds) {
     error_set(&request->error, ERROR_CORRUPT,
               "guest offset %llu is mapped to host offset %llu, which holds the %s: preventing an overwrite",
               (unsigned long long) guest_offset, (unsigned long long) geometry_offset(&request->image->geometry, host_cluster),
               overlap_kind_name(kinds));
-    return PLAN_FAILED;
 }
 
 /* ---- overwriting in place ---- */
 
 static bool is_ours(const struct run *run) { return run->type == CLUSTER_NORMAL && run->copied; }
 
-/* Every cluster that we took lies inside the file; one that does not would be cut off when the file next changes its length. */
-static bool lies_outside(struct request *request, uint64_t guest_offset, uint64_t host_offset) {
+/* Every cluster that we took lies inside the file, as one that does not would be cut off when the file next changes its length; and none
+ * holds metadata. An external data file has neither. */
+static bool refuses_place(struct request *request, uint64_t guest_offset, uint64_t host_cluster, uint64_t count) {
     struct image *image = request->image;
-    if (geometry_cluster_start(&image->geometry, host_offset) < image->alloc.file_length) return false;
-    error_set(&request->error, ERROR_CORRUPT, "guest offset %llu is mapped to host offset %llu, which lies outside the file",
-              (unsigned long long) guest_offset, (unsigned long long) host_offset);
-    return true;
+    const uint64_t last = geometry_offset(&image->geometry, host_cluster + count - 1);
+    uint64_t at = 0;
+    if (image->geometry.data_file) return false;
+    if (last >= image->alloc.file_length) {
+        error_set(&request->error, ERROR_CORRUPT, "guest offset %llu is mapped to host offset %llu, which lies outside the file",
+                  (unsigned long long) guest_offset, (unsigned long long) last);
+        return true;
+    }
+    const unsigned kinds = overlap_find(&image->overlap, host_cluster, count, &at);
+    if (kinds != 0) refuse_overwrite(request, guest_offset, at, kinds);
+    return kinds != 0;
 }
 
 /* Adds the move of one run; false: something stands against it, and request->error or want says what. */
@@ -39,11 +46,8 @@ static enum plan add_overwrite(struct request *request, const struct run *run, c
     if (waiters != NULL) return plan_wait(request, waiters);
     const uint64_t first = geometry_cluster(&image->geometry, run->host_offset);
     const uint64_t last = geometry_cluster(&image->geometry, run->host_offset + run->length - 1);
-    uint64_t at = 0;
-    if (lies_outside(request, run->guest_offset, run->host_offset + run->length - 1)) return PLAN_FAILED;
-    const unsigned kinds = overlap_find(&image->overlap, first, last - first + 1, &at);
-    if (kinds != 0) return refuse_overwrite(request, run->guest_offset, at, kinds);
-    moves_add_bytes(&request->moves, MOVE_WRITE, image->file, run->host_offset, (void *) (uintptr_t) bytes, run->length);
+    if (refuses_place(request, run->guest_offset, first, last - first + 1)) return PLAN_FAILED;
+    moves_add_bytes(&request->moves, MOVE_WRITE, image->data, run->host_offset, (void *) (uintptr_t) bytes, run->length);
     return PLAN_DONE;
 }
 
@@ -68,53 +72,29 @@ static enum plan plan_overwrite(struct request *request, struct slot *slot, stru
 
 /* ---- new clusters ---- */
 
-static bool keeps_cluster(const struct cluster *cluster) { return cluster->type == CLUSTER_ZERO_ALLOC && cluster->copied; }
+static bool needs_cluster(const struct image *image, const struct cluster *cluster) {
+    return cluster->type != CLUSTER_INVALID && !keeps_cluster(image, cluster);
+}
 
-static bool needs_cluster(const struct cluster *cluster) {
+/* Whether the cluster `distance` bytes behind `first` can go into one piece with it. */
+static bool continues(const struct image *image, const struct cluster *first, const struct cluster *cluster, uint64_t distance) {
     if (cluster->type == CLUSTER_INVALID) return false;
-    return !keeps_cluster(cluster) && !(cluster->type == CLUSTER_NORMAL && cluster->copied);
+    if (!keeps_cluster(image, first)) return needs_cluster(image, cluster);
+    if (image->geometry.data_file && !cluster_is_placed(cluster)) return true;
+    return keeps_cluster(image, cluster) && cluster->host_offset == first->host_offset + distance;
 }
 
 /* Clusters in a row from `start` that need new host clusters, or that all keep their own in a row; up to guest offset `end`. */
 static uint64_t count_clusters(const struct image *image, const struct slot *slot, uint64_t start, uint64_t end) {
-    const struct cluster first = map_get(&image->map, slot, start);
+    struct cluster first = map_get(&image->map, slot, start);
     const uint64_t cluster_size = image->geometry.cluster_size;
     uint64_t at = start + cluster_size;
-    while (at < end) {
+    if (image->geometry.data_file) first.host_offset = start;
+    for (; at < end; at += cluster_size) {
         const struct cluster cluster = map_get(&image->map, slot, at);
-        if (keeps_cluster(&first) ? !keeps_cluster(&cluster) || cluster.host_offset != first.host_offset + (at - start)
-                                  : !needs_cluster(&cluster))
-            break;
-        at += cluster_size;
+        if (!continues(image, &first, &cluster, at - start)) break;
     }
     return (at - start) / cluster_size;
-}
-
-static bool reads_as_zero(const struct image *image, const struct cluster *cluster) {
-    switch (cluster->type) {
-        case CLUSTER_ZERO:
-        case CLUSTER_ZERO_ALLOC: return true;
-        case CLUSTER_UNALLOCATED: return image->backing == NULL;
-        default: return false;
-    }
-}
-
-/* The same for a whole cluster's place in guest space, where the backing file may be too short to matter. */
-static bool edge_is_zero(const struct image *image, const struct slot *slot, uint64_t cluster_start) {
-    const struct cluster cluster = map_get(&image->map, slot, cluster_start);
-    if (reads_as_zero(image, &cluster)) return true;
-    return cluster.type == CLUSTER_UNALLOCATED && cluster_start >= image->backing->size;
-}
-
-static void measure_edges(struct request *request, const struct slot *slot, uint64_t guest_offset, uint64_t length) {
-    const struct image *image = request->image;
-    struct piece *piece = &request->piece;
-    const uint64_t end = piece->guest_offset + geometry_offset(&image->geometry, piece->count);
-    piece->head_length = guest_offset - piece->guest_offset;
-    piece->progress = min_u64(length, end - guest_offset);
-    piece->tail_length = end - (guest_offset + piece->progress);
-    piece->head_zero = piece->head_length == 0 || edge_is_zero(image, slot, piece->guest_offset);
-    piece->tail_zero = piece->tail_length == 0 || edge_is_zero(image, slot, end - image->geometry.cluster_size);
 }
 
 /* Clusters are ours from here on: gives them back on failure through link_data. */
@@ -125,7 +105,7 @@ static enum plan begin_data(struct request *request, struct slot *slot, uint64_t
     cache_pin(slot);
     inflight_enter(&request->image->inflight, &request->entry, piece->guest_offset,
                    piece->guest_offset + geometry_offset(&request->image->geometry, piece->count));
-    measure_edges(request, slot, guest_offset, length);
+    edges_measure(request, slot, guest_offset, length);
     if (request->kind == REQUEST_ALLOCATE) piece->head_zero = piece->tail_zero = true;
     if (!cow_begin(request)) {
         cow_moves(request);
@@ -148,16 +128,14 @@ static enum plan plan_data(struct request *request, struct slot *slot, uint64_t 
     struct waiters *waiters = inflight_conflict(&image->inflight, start, start + geometry_offset(&image->geometry, count));
     if (waiters != NULL) return plan_wait(request, waiters);
     struct alloc_found found = {.host_cluster = geometry_cluster(&image->geometry, first.host_offset), .count = count};
-    piece->taken = !keeps_cluster(&first);
+    piece->taken = !keeps_cluster(image, &first);
+    if (image->geometry.data_file) found.host_cluster = geometry_cluster(&image->geometry, start);
     if (piece->taken) {
         const enum plan plan = plan_clusters(request, count, false, &found);
         if (plan != PLAN_DONE) return plan;
         piece->fresh = alloc_take(&image->alloc, found);
     } else {
-        uint64_t at = 0;
-        if (lies_outside(request, start, geometry_offset(&image->geometry, found.host_cluster + found.count) - 1)) return PLAN_FAILED;
-        const unsigned kinds = overlap_find(&image->overlap, found.host_cluster, found.count, &at);
-        if (kinds != 0) return refuse_overwrite(request, start, at, kinds);
+        if (refuses_place(request, start, found.host_cluster, found.count)) return PLAN_FAILED;
         piece->fresh = false;
     }
     piece->guest_offset = start;
@@ -193,6 +171,7 @@ enum plan plan_write(struct request *request, uint64_t guest_offset, uint64_t le
 /* ---- linking ---- */
 
 int drop_cluster(struct image *image, const struct cluster *cluster, uint64_t dropped_at) {
+    if (image->geometry.data_file) return 0; /* what lies there is not counted */
     switch (cluster->type) {
         case CLUSTER_NORMAL:
         case CLUSTER_ZERO_ALLOC: return alloc_drop(&image->alloc, geometry_cluster(&image->geometry, cluster->host_offset), 1, dropped_at);
@@ -211,8 +190,7 @@ static void map_new_clusters(struct request *request, uint64_t now) {
     for (uint64_t i = 0; i < piece->count; i++) {
         const uint64_t guest_offset = piece->guest_offset + geometry_offset(&image->geometry, i);
         const struct cluster old = map_get(&image->map, piece->slot, guest_offset);
-        const struct cluster new = {
-            .type = CLUSTER_NORMAL, .copied = true, .host_offset = geometry_offset(&image->geometry, piece->host_cluster + i)};
+        const struct cluster new = edges_linked(request, &old, guest_offset);
         map_set(&image->map, piece->slot, guest_offset, &new);
         if (piece->taken) drop_cluster(image, &old, now);
     }

@@ -9,30 +9,19 @@
 #include <string.h>
 
 #include "base/memory.h"
+#include "image/data_file.h"
+#include "image/names.h"
 #include "storage/file_posix.h"
 
 /* One level, in the file at `path`. */
 static int open_path(const char *path, const struct image_options *options, struct image **image, struct error *error) {
     struct file *file = NULL;
-    const unsigned flags = (options->read_only ? 0 : FILE_POSIX_WRITE) | (options->direct ? FILE_POSIX_DIRECT : 0) |
-                           (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
     *image = NULL;
-    int result = file_posix_open(path, flags, &file, error);
+    int result = file_posix_open(path, image_file_flags(options), &file, error);
     if (result < 0) return result;
     result = image_open_level(file, options, image, error);
     file_release(file);
     return result;
-}
-
-char *backing_path(const char *image_path, const char *name) {
-    const char *slash = strrchr(image_path, '/');
-    if (name[0] == '/' || slash == NULL) return memory_text(name, strlen(name));
-    const size_t directory = (size_t) (slash - image_path) + 1, length = strlen(name);
-    char *path = memory_zeroed(directory + length + 1);
-    if (path == NULL) return NULL;
-    memcpy(path, image_path, directory);
-    memcpy(path + directory, name, length);
-    return path;
 }
 
 bool chain_has_file(const struct image *top, const char *path) {
@@ -60,13 +49,15 @@ static int open_below(struct image *top, struct image *above, const struct image
     int result = recorded_format(above, &level.format, error);
     if (result < 0) return result;
     level.read_only = true;
+    level.data_file = NULL;
     level.l2_cache_size = level.l2_cache_entry_size = level.refcount_cache_size = 0; /* those asked for are the top's */
-    char *path = backing_path(above->file->name, above->header.backing_file);
+    char *path = relative_path(above->file->name, above->header.backing_file);
     if (path == NULL) return error_set(error, -ENOMEM, "no memory to open a backing file");
     if (chain_has_file(top, path)) {
         result = error_set(error, ERROR_CORRUPT, "the backing chain of '%s' is a loop: '%s' is in it twice", top->file->name, path);
     }
     if (result == 0) result = open_path(path, &level, &above->backing, error);
+    if (result == 0) result = data_file_open(above->backing, &level, error);
     if (result < 0) error_prefix(error, "backing file of '%s'", above->file->name);
     memory_free(path);
     return result;
@@ -80,8 +71,9 @@ static int open_chain(struct image *top, const struct image_options *options, st
     return 0;
 }
 
-/* Closes a top whose chain could not be opened; the first sentence stays. */
+/* Opens what belongs to the top. One that is open but lacks something is closed; the first sentence stays. */
 static int finish(struct image **image, const struct image_options *options, int result, struct error *error) {
+    if (result == 0) result = data_file_open(*image, options, error);
     if (result == 0 && options->open_backing) result = open_chain(*image, options, error);
     if (result == 0) return 0;
     struct error ignored = {.code = 0};

@@ -17,8 +17,4 @@ int image_open_path(const char *path, const struct image_options *options, struc
 /* Whether the file at `path` is that of one of the chain's images: the same device and inode. */
 bool chain_has_file(const struct image *top, const char *path);
 
-/* The path that `name`, stored in the image at `image_path`, means: relative names are relative to that image's directory.
- * Memory of memory_*; NULL when there is none. */
-char *backing_path(const char *image_path, const char *name);
-
 #endif

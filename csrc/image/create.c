@@ -14,6 +14,8 @@
 #include "base/bytes.h"
 #include "base/memory.h"
 #include "image/chain.h"
+#include "image/data_file.h"
+#include "image/names.h"
 #include "storage/file_posix.h"
 
 #define FILL_LENGTH MEMORY_ZEROES_SIZE
@@ -29,7 +31,7 @@ static uint64_t total_clusters(const struct layout *layout) { return 1 + layout-
 /* How many blocks depends on how much there is to count: go round until it fits. */
 static int plan_layout(const struct create_options *options, struct layout *layout, struct error *error) {
     struct geometry *geometry = &layout->geometry;
-    geometry_set(geometry, options->version, options->cluster_bits, options->refcount_order, false);
+    geometry_set(geometry, options->version, options->cluster_bits, options->refcount_order, options->extended_l2);
     const int result = geometry_check_size(geometry, options->size, error);
     if (result < 0) return result;
     layout->l1_entries = geometry_l1_entries(geometry, options->size);
@@ -55,6 +57,13 @@ static int set_backing(struct header *header, const struct create_options *optio
                                 (uint32_t) strlen(options->backing_format));
 }
 
+static int set_data_file(struct header *header, const struct create_options *options) {
+    if (options->data_file == NULL) return 0;
+    header->incompatible_features |= FORMAT_INCOMPATIBLE_DATA_FILE;
+    if (options->data_file_raw) header->autoclear_features |= FORMAT_AUTOCLEAR_RAW_DATA;
+    return header_set_extension(header, FORMAT_EXTENSION_DATA_FILE, options->data_file, (uint32_t) strlen(options->data_file));
+}
+
 static int fill_header(struct header *header, const struct create_options *options, const struct layout *layout) {
     *header =
         (struct header){.version = options->version,
@@ -67,7 +76,9 @@ static int fill_header(struct header *header, const struct create_options *optio
                         .refcount_order = options->refcount_order,
                         .header_length = options->version < 3 ? FORMAT_HEADER_V2_LENGTH : FORMAT_HEADER_LENGTH,
                         .compatible_features = options->lazy_refcounts ? FORMAT_COMPATIBLE_LAZY_REFCOUNTS : 0};
-    const int result = set_backing(header, options);
+    if (options->extended_l2) header->incompatible_features |= FORMAT_INCOMPATIBLE_EXTENDED_L2;
+    int result = set_backing(header, options);
+    if (result == 0) result = set_data_file(header, options);
     return result < 0 || options->version < 3 ? result : header_add_feature_names(header);
 }
 
@@ -137,7 +148,7 @@ static int fill_clusters(struct image *image, enum preallocation mode, struct er
         struct request request;
         request_start(&request, image, REQUEST_LOOKUP, at, image->size - at, NULL);
         int result = request_run_into(&request, error);
-        if (result == 0) result = fill_range(image->file, mode, request.run.host_offset, request.run.length, error);
+        if (result == 0) result = fill_range(image->data, mode, request.run.host_offset, request.run.length, error);
         if (result < 0) return result;
         at += request.run.length;
     }
@@ -156,7 +167,7 @@ static int preallocate_qcow2(struct file *file, const struct create_options *opt
     request_start(&allocate, image, REQUEST_ALLOCATE, 0, image->size, NULL);
     result = request_run_into(&allocate, error);
     if (result == 0) result = request_flush(image, error);
-    if (result == 0 && options->preallocation != PREALLOCATION_METADATA) result = fill_clusters(image, options->preallocation, error);
+    if (result == 0 && options->preallocation > PREALLOCATION_METADATA) result = fill_clusters(image, options->preallocation, error);
     struct error close_error = {.code = 0};
     const int closed = image_close(image, &close_error);
     return result < 0 || closed == 0 ? result : error_set(error, closed, "%s", close_error.text);
@@ -168,11 +179,41 @@ static int check_options(const struct create_options *options, struct error *err
     if (options->preallocation != PREALLOCATION_OFF && options->backing_file != NULL) {
         return error_set(error, -EINVAL, "preallocation and backing_file cannot be used together");
     }
+    if (options->data_file_raw && (options->data_file == NULL || options->backing_file != NULL)) {
+        return error_set(error, -EINVAL, "data_file_raw needs a data_file, and allows no backing_file");
+    }
+    if ((options->data_file != NULL || options->extended_l2) && options->version < 3) {
+        return error_set(error, -EINVAL, "data_file and extended_l2 need compat '1.1'");
+    }
+    if (options->extended_l2 && options->cluster_bits < FORMAT_EXTENDED_L2_CLUSTER_BITS_MIN) {
+        return error_set(error, -EINVAL, "extended_l2 needs a cluster_size of 16K or more");
+    }
     if (options->backing_file != NULL && strlen(options->backing_file) > FORMAT_BACKING_NAME_MAX) {
         return error_set(error, -EINVAL, "backing_file is %zu bytes long; at most %u are allowed", strlen(options->backing_file),
                          FORMAT_BACKING_NAME_MAX);
     }
     return 0;
+}
+
+/* A raw data file must be all there is to know, so every cluster is mapped from the start. */
+static bool is_preallocated(const struct create_options *options) {
+    return options->preallocation != PREALLOCATION_OFF || options->data_file_raw;
+}
+
+/* The external data file beside the image in `file`. */
+static int make_data_file(const struct file *file, const struct create_options *options, struct error *error) {
+    struct file *data = NULL;
+    if (options->data_file == NULL) return 0;
+    char *path = relative_path(file->name, options->data_file);
+    if (path == NULL) return error_set(error, -ENOMEM, "no memory to make the data file");
+    int result = file_posix_is_at(file, path) ? error_set(error, -EINVAL, "data_file '%s' is the image itself", path) : 0;
+    if (result == 0) {
+        const unsigned flags = (options->direct ? FILE_POSIX_DIRECT : 0) | (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
+        result = data_file_create(path, options->size, flags, &data, error);
+    }
+    file_release(data);
+    memory_free(path);
+    return result;
 }
 
 static int create_raw(struct file *file, const struct create_options *options, struct error *error) {
@@ -197,6 +238,7 @@ static int create_qcow2(struct file *file, const struct create_options *options,
     uint8_t *header = NULL;
     int result = plan_layout(options, &layout, error);
     if (result == 0) result = make_header(options, &layout, &header, error);
+    if (result == 0) result = make_data_file(file, options, error);
     if (result == 0) result = write_image(file, &layout, header, error);
     memory_free(header);
     return result;
@@ -204,7 +246,7 @@ static int create_qcow2(struct file *file, const struct create_options *options,
 
 /* With the file for itself from before the first change to after the last; preallocation's own image is the writer while it is open. */
 static int make_image(struct file *file, const struct create_options *options, struct error *error) {
-    const bool preallocates = options->format == IMAGE_QCOW2 && options->preallocation != PREALLOCATION_OFF;
+    const bool preallocates = options->format == IMAGE_QCOW2 && is_preallocated(options);
     struct error ignored = {.code = 0};
     enum file_use use = FILE_USE_WRITE;
     int result = check_options(options, error);
@@ -229,7 +271,7 @@ static int check_backing(const char *path, bool is_file, struct create_options *
     open_options.read_only = true;
     if (options->backing_format != NULL)
         open_options.format = strcmp(options->backing_format, "raw") == 0 ? IMAGE_OPEN_RAW : IMAGE_OPEN_QCOW2;
-    char *backing_file = backing_path(path, options->backing_file);
+    char *backing_file = relative_path(path, options->backing_file);
     if (backing_file == NULL) return error_set(error, -ENOMEM, "no memory to open the backing file");
     int result = image_open_path(backing_file, &open_options, &backing, error);
     memory_free(backing_file);

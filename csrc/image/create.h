@@ -21,7 +21,9 @@ struct create_options {
     bool size_from_backing;
     uint32_t version, cluster_bits, refcount_order;
     enum preallocation preallocation;
-    bool lazy_refcounts;
+    bool lazy_refcounts, extended_l2;
+    const char *data_file; /* NULL: none; made anew, and named so in the header */
+    bool data_file_raw;
     const char *backing_file, *backing_format; /* NULL: none */
     bool direct, no_sync;
 };

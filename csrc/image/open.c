@@ -14,6 +14,7 @@
 #include "base/memory.h"
 #include "image/inactive.h"
 #include "storage/file_model.h"
+#include "storage/file_posix.h"
 
 #define L2_CACHE_MAX (UINT64_C(32) << 20)
 #define L2_ENTRY_DEFAULT UINT64_C(4096)
@@ -22,11 +23,17 @@
 
 struct image_options image_options_default(void) {
     return (struct image_options){.open_backing = true,
+                                  .open_data_file = true,
                                   .cow = IMAGE_COW_SKIP,
                                   .overlap_check = OVERLAP_MAIN_HEADER | OVERLAP_ACTIVE_L1 | OVERLAP_REFCOUNT_TABLE |
                                                    OVERLAP_SNAPSHOT_TABLE | OVERLAP_BITMAP_DIRECTORY | OVERLAP_ACTIVE_L2 |
                                                    OVERLAP_REFCOUNT_BLOCK | OVERLAP_INACTIVE_L1,
                                   .cache_clean_interval = 600};
+}
+
+unsigned image_file_flags(const struct image_options *options) {
+    return (options->read_only ? 0 : FILE_POSIX_WRITE) | (options->direct ? FILE_POSIX_DIRECT : 0) |
+           (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
 }
 
 /* ---- header ---- */
@@ -55,11 +62,10 @@ static int refuse_unsupported(const struct image *image, struct error *error) {
         return error_set(error, -ENOTSUP, "crypt_method at offset 32 is %u: encrypted images are not supported by this version",
                          header->crypt_method);
     }
-    if ((header->incompatible_features & FORMAT_INCOMPATIBLE_DATA_FILE) != 0) {
-        return error_set(error, -ENOTSUP, "incompatible feature bit 2: external data files are not supported by this version");
-    }
-    if ((header->incompatible_features & FORMAT_INCOMPATIBLE_EXTENDED_L2) != 0) {
-        return error_set(error, -ENOTSUP, "incompatible feature bit 4: extended L2 entries are not supported by this version");
+    if ((header->incompatible_features & FORMAT_INCOMPATIBLE_EXTENDED_L2) != 0 &&
+        header->cluster_bits < FORMAT_EXTENDED_L2_CLUSTER_BITS_MIN) {
+        return error_set(error, ERROR_CORRUPT, "cluster_bits at offset 20 is %u; extended L2 entries need %u or more", header->cluster_bits,
+                         FORMAT_EXTENDED_L2_CLUSTER_BITS_MIN);
     }
     if (image->read_only) return 0;
     if ((header->incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0) {
@@ -167,6 +173,7 @@ static int open_qcow2(struct image *image, const struct image_options *options, 
     image->size = image->header.size;
     image->corrupt = (image->header.incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0;
     image->corrupt_noted = image->corrupt;
+    image->data_is_raw = image->geometry.data_file && (image->header.autoclear_features & FORMAT_AUTOCLEAR_RAW_DATA) != 0;
     return open_rooms(image, options, file_length, error);
 }
 
@@ -213,13 +220,17 @@ static int fill(struct image *image, const struct image_options *options, struct
 
 /* Frees one level, and the file with its locks; flushes nothing. */
 static void destroy(struct image *image) {
+    struct error ignored = {.code = 0};
+    if (image->data != NULL && image->data != image->file) {
+        file_change_use(image->data, image->use, FILE_USE_NOTHING, &ignored);
+        file_release(image->data);
+    }
     alloc_destroy(&image->alloc);
     map_destroy(&image->map);
     refcount_destroy(&image->refcount);
     overlap_destroy(&image->overlap);
     header_clear(&image->header);
     pthread_mutex_destroy(&image->lock);
-    struct error ignored = {.code = 0};
     file_change_use(image->file, image->use, FILE_USE_NOTHING, &ignored);
     file_release(image->file);
     memory_free(image);
@@ -238,7 +249,7 @@ int image_open_level(struct file *file, const struct image_options *options, str
     struct image *made = memory_zeroed(sizeof *made);
     if (made == NULL) return error_set(error, -ENOMEM, "no memory for an image");
     pthread_mutex_init(&made->lock, NULL);
-    made->file = file_share(file);
+    made->file = made->data = file_share(file);
     const int result = fill(made, options, error);
     if (result < 0) {
         error_prefix(error, "'%s'", file->name);

@@ -22,6 +22,8 @@ struct image_options {
     bool direct, no_sync; /* how the files are opened: O_DIRECT; cache=unsafe */
     bool discard_ignored, detect_zeroes, detected_unmap;
     bool open_backing, force_share;
+    bool open_data_file;   /* false: guest bytes that lie in an external data file cannot be read */
+    const char *data_file; /* its path; NULL: as the image says */
     enum image_cow cow;
     enum ring_kind aio;            /* for queues and benchmark jobs */
     unsigned overlap_check;        /* bits of overlap_kind */
@@ -33,6 +35,9 @@ struct image_options {
 
 /* Writable, write-back, whole chain, cow=skip, overlap check "cached". */
 struct image_options image_options_default(void);
+
+/* How the options open files: bits for file_posix_open. */
+unsigned image_file_flags(const struct image_options *options);
 
 /* Opens the image in `file` (shared, not taken), without what lies below it. */
 int image_open_level(struct file *file, const struct image_options *options, struct image **image, struct error *error);

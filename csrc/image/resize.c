@@ -6,6 +6,7 @@
 #include "image/resize.h"
 
 #include "base/bytes.h"
+#include "image/data_file.h"
 
 #define SECTOR_SIZE 512u
 
@@ -52,8 +53,8 @@ int image_resize(struct image *image, uint64_t size, struct error *error) {
     if (image->geometry.version < 3 && image->header.nb_snapshots > 0) {
         return error_set(error, -ENOTSUP, "a version 2 image with snapshots cannot be resized: they do not record their size");
     }
-    int result = 0;
-    if (size < old_size) {
+    int result = size > old_size ? data_file_resize(image, size, error) : 0;
+    if (result == 0 && size < old_size) {
         const uint64_t start = min_u64(round_up_u64(size, image->geometry.cluster_size), old_size);
         result = run(image, REQUEST_DISCARD, start, old_size - start, error);
     }
@@ -63,5 +64,6 @@ int image_resize(struct image *image, uint64_t size, struct error *error) {
         if (result < 0) take_back(image, old_size);
     }
     if (result == 0) publish(image);
-    return result == 0 ? request_flush(image, error) : result;
+    if (result == 0) result = request_flush(image, error);
+    return result == 0 && size < old_size ? data_file_resize(image, size, error) : result;
 }

@@ -28,6 +28,8 @@ struct image_options lua_options_open(lua_State *L, int index) {
     options.format = (enum image_open_format) lua_field_choice(L, index, "format", "probe", formats);
     options.read_only = lua_field_boolean(L, index, "read_only", false);
     options.open_backing = lua_field_boolean(L, index, "backing", true);
+    options.open_data_file = lua_field_boolean(L, index, "open_data_file", true);
+    options.data_file = lua_field_string(L, index, "data_file");
     options.force_share = lua_field_boolean(L, index, "force_share", false);
     options.aio = (enum ring_kind) lua_field_choice(L, index, "aio", "auto", aios);
     options.cow = (enum image_cow) lua_field_choice(L, index, "cow", "skip", cows);
@@ -66,6 +68,9 @@ struct create_options lua_options_create(lua_State *L, int index) {
         .refcount_order = log2_of(lua_field_integer(L, index, "refcount_bits", UINT64_C(1) << FORMAT_REFCOUNT_ORDER_DEFAULT)),
         .preallocation = (enum preallocation) lua_field_choice(L, index, "preallocation", "off", preallocations),
         .lazy_refcounts = lua_field_boolean(L, index, "lazy_refcounts", false),
+        .extended_l2 = lua_field_boolean(L, index, "extended_l2", false),
+        .data_file = lua_field_string(L, index, "data_file"),
+        .data_file_raw = lua_field_boolean(L, index, "data_file_raw", false),
         .backing_file = lua_field_string(L, index, "backing_file"),
         .backing_format = lua_field_string(L, index, "backing_format"),
     };

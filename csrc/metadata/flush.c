@@ -197,6 +197,7 @@ static void write_batch(const struct flush *flush, struct flush_round *round, st
 
 static void send_sync(struct flush *flush, struct flush_round *round, struct moves *moves) {
     moves_add(moves, MOVE_SYNC, flush->file, 0, 0);
+    if (flush->data != NULL) moves_add(moves, MOVE_SYNC, flush->data, 0, 0);
     round->syncing = true;
     flush->unsynced = false; /* what is written from now on is after this sync */
 }

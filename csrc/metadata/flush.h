@@ -51,6 +51,7 @@ struct flush {
     struct alloc *alloc;
     struct map *map;
     struct file *file;
+    struct file *data; /* the external data file, or NULL: synced with `file` */
     struct header_pointers on_disk;
     uint64_t size; /* virtual size in bytes that the header shall have */
     bool running;

@@ -123,21 +123,49 @@ static int explain_invalid(const struct map *map, const struct slot *slot, uint6
                      (unsigned long long) geometry_cluster_start(map->geometry, guest_offset), (unsigned long long) load_be64(bytes));
 }
 
+static int explain_misplaced(uint64_t guest_offset, const struct cluster *cluster, struct error *error) {
+    return error_set(error, ERROR_CORRUPT, "guest offset %llu is mapped to offset %llu of the external data file; these must be the same",
+                     (unsigned long long) guest_offset, (unsigned long long) cluster->host_offset);
+}
+
 static void start_run(const struct map *map, const struct cluster *cluster, uint64_t guest_offset, struct run *run) {
-    const bool placed = cluster->type == CLUSTER_NORMAL || cluster->type == CLUSTER_ZERO_ALLOC;
-    *run = (struct run){.type = cluster->type,
+    const uint32_t in_cluster = geometry_in_cluster(map->geometry, guest_offset);
+    *run = (struct run){.type = cluster_type_at(map->geometry, cluster, in_cluster),
                         .copied = cluster->copied,
                         .guest_offset = guest_offset,
-                        .host_offset = cluster->host_offset + (placed ? geometry_in_cluster(map->geometry, guest_offset) : 0),
+                        .host_offset = cluster->host_offset + (cluster_is_placed(cluster) ? in_cluster : 0),
                         .compressed_length = cluster->byte_length};
+}
+
+/* With subclusters: where the run ends that holds guest_offset, at most `limit`. */
+static uint64_t subclusters_end(const struct map *map, const struct slot *slot, uint64_t guest_offset, uint64_t limit) {
+    const struct geometry *geometry = map->geometry;
+    const struct cluster first = map_get(map, slot, guest_offset);
+    const enum cluster_type type = cluster_type_at(geometry, &first, geometry_in_cluster(geometry, guest_offset));
+    const uint64_t start = geometry_cluster_start(geometry, guest_offset);
+    uint64_t at = start + cluster_alike_end(geometry, &first, geometry_in_cluster(geometry, guest_offset));
+    while (at < limit && geometry_in_cluster(geometry, at) == 0 && first.type != CLUSTER_COMPRESSED) {
+        const struct cluster next = map_get(map, slot, at);
+        const bool placed = cluster_is_placed(&first);
+        if (next.type != first.type || cluster_type_at(geometry, &next, 0) != type || next.copied != first.copied) break;
+        if (placed && next.host_offset != first.host_offset + (at - start)) break;
+        at += cluster_alike_end(geometry, &next, 0);
+    }
+    return min_u64(at, limit);
 }
 
 int map_run(const struct map *map, const struct slot *slot, uint64_t guest_offset, uint64_t length, struct run *run, struct error *error) {
     const uint64_t limit = guest_offset + min_u64(length, map_left_in_slice(map, guest_offset));
+    const uint64_t start = geometry_cluster_start(map->geometry, guest_offset);
     const struct cluster cluster = map_get(map, slot, guest_offset);
     if (cluster.type == CLUSTER_INVALID) return explain_invalid(map, slot, guest_offset, error);
+    if (map->geometry->data_file && cluster_is_placed(&cluster) && cluster.host_offset != start)
+        return explain_misplaced(start, &cluster, error);
     start_run(map, &cluster, guest_offset, run);
-    const uint64_t start = geometry_cluster_start(map->geometry, guest_offset);
+    if (map->geometry->extended_l2) {
+        run->length = subclusters_end(map, slot, guest_offset, limit) - guest_offset;
+        return 0;
+    }
     const uint32_t most = (uint32_t) geometry_clusters_for(map->geometry, limit - start);
     const uint32_t count = cluster_count_alike(map->geometry, entry_bytes(map, slot, guest_offset), most);
     const uint64_t at = start + geometry_offset(map->geometry, count);

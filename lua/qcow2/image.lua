@@ -193,26 +193,31 @@ function methods.clusters(image, offset, length)
     return runs_between(image, offset, offset + length)
 end
 
-local function backing_format_of(header)
+local BACKING_FORMAT, DATA_FILE = 0xe2792aca, 0x44415441 -- types of header extensions
+
+local function extension_of(header, type)
     for _, extension in ipairs(header.extensions) do
-        if extension.type == 0xe2792aca then return extension.data end
+        if extension.type == type then return extension.data end
     end
     return nil
 end
 
 local function format_specific(header, facts)
     if header.version < 3 then return { compat = "0.10", ["refcount-bits"] = 16, ["compression-type"] = "zlib" } end
+    local has_data_file = header.incompatible_features & 4 ~= 0
     return {
         compat = "1.1",
+        ["data-file"] = has_data_file and extension_of(header, DATA_FILE) or nil,
         ["compression-type"] = header.compression_type == 1 and "zstd" or "zlib",
         ["lazy-refcounts"] = header.compatible_features & 1 ~= 0,
         ["refcount-bits"] = 1 << header.refcount_order,
+        ["data-file-raw"] = has_data_file and header.autoclear_features & 2 ~= 0 or nil,
         corrupt = facts.corrupt,
         ["extended-l2"] = header.incompatible_features & 16 ~= 0,
     }
 end
 
-local SPECIFIC = { "compat", "compression-type", "lazy-refcounts", "refcount-bits", "corrupt", "extended-l2" }
+local SPECIFIC = { "compat", "compression-type", "lazy-refcounts", "refcount-bits", "data-file", "data-file-raw", "corrupt", "extended-l2" }
 
 local info_metatable = {}
 
@@ -248,7 +253,7 @@ function methods.info(image)
         info["cluster-size"] = 1 << header.cluster_bits
         info["dirty-flag"] = header.incompatible_features & 1 ~= 0
         info["backing-filename"] = header.backing_file
-        info["backing-filename-format"] = backing_format_of(header)
+        info["backing-filename-format"] = extension_of(header, BACKING_FORMAT)
         info["format-specific"] = { type = "qcow2", data = format_specific(header, facts) }
     end
     return setmetatable(info, info_metatable)

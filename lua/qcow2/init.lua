@@ -43,6 +43,9 @@ end
 --   * compat: "1.1" (version 3, the default) or "0.10" (version 2)
 --   * preallocation: "off" (the default); "metadata": all tables, so that no write allocates; "falloc": the space too; "full": written with zeroes
 --   * lazy_refcounts: refcounts may be behind on disk (false)
+--   * extended_l2: 32 subclusters a cluster, each allocated by itself; needs clusters of "16K" or more (false)
+--   * data_file: name of a file that guest bytes go to, each at its own offset, relative to this one's folder; it is made anew
+--   * data_file_raw: the data file alone stays a valid raw image; all of it is mapped from the start, no backing_file (false)
 --   * backing_file: name of the image that shows through where this one has nothing, relative to this one's folder
 --   * backing_format: "qcow2" or "raw"; without it the backing file is probed
 --
@@ -78,6 +81,8 @@ end
 --   * cow: what surrounds the bytes of a first write in a cluster: "skip" (the default: nothing where zeroes are there already), "zero"
 --     (fallocate), "write" (zeroes are written)
 --   * backing: false: without its backing file (true)
+--   * data_file: path of the external data file, where it is not the one that the image names
+--   * open_data_file: false: without its external data file, so that tables can be looked at but no bytes (true)
 --   * force_share: also while another process writes to it; needs read_only (false)
 --
 -- @return the open image; or nil, message, code

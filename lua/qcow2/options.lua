@@ -47,7 +47,10 @@ local CREATE = {
     },
     { name = "preallocation", kind = "choice", choices = { "off", "metadata", "falloc", "full" }, default = "off" },
     { name = "lazy_refcounts", kind = "boolean", only = "qcow2", default = false },
+    { name = "extended_l2", kind = "boolean", only = "qcow2", default = false },
     { name = "backing_file", kind = "string", only = "qcow2", max = BACKING_NAME_MAX },
+    { name = "data_file", kind = "string", only = "qcow2", max = BACKING_NAME_MAX },
+    { name = "data_file_raw", kind = "boolean", only = "qcow2", default = false },
     { name = "backing_format", kind = "choice", only = "qcow2", choices = { "qcow2", "raw" } },
 }
 
@@ -123,6 +126,8 @@ local OPEN = {
     { name = "aio", kind = "choice", choices = { "auto", "io_uring", "threads", "sync" }, default = "auto" },
     { name = "cow", kind = "choice", only = "qcow2", choices = { "write", "zero", "skip" }, default = "skip" },
     { name = "backing", kind = "boolean", default = true },
+    { name = "data_file", kind = "string", only = "qcow2", max = BACKING_NAME_MAX },
+    { name = "open_data_file", kind = "boolean", only = "qcow2", default = true },
     { name = "force_share", kind = "boolean", default = false },
 }
 
@@ -130,7 +135,7 @@ local OPEN = {
 
 local function size_beyond_l1(flat)
     local cluster_size = flat.cluster_size
-    local max = L1_BYTES_MAX // 8 * (cluster_size // 8) * cluster_size
+    local max = L1_BYTES_MAX // 8 * (cluster_size // (flat.extended_l2 and 16 or 8)) * cluster_size
     if not flat.size or flat.size <= max then return nil end
     local asked, most = size.format(flat.size), size.format(max)
     if asked == most then asked = flat.size .. " bytes" end
@@ -144,9 +149,16 @@ local function create_conflict(flat)
         return flat.preallocation == "metadata" and "preallocation is 'metadata'; a raw image has none" or nil
     end
     if flat.compat == "0.10" then
-        if flat.lazy_refcounts then return "lazy_refcounts is true; that needs compat '1.1'" end
+        for _, name in ipairs { "lazy_refcounts", "extended_l2", "data_file" } do
+            if flat[name] then return ("%s is %s; that needs compat '1.1'"):format(name, flat[name]) end
+        end
         if flat.refcount_bits ~= 16 then return ("refcount_bits is %d; compat '0.10' has 16 only"):format(flat.refcount_bits) end
     end
+    if flat.extended_l2 and flat.cluster_size < 16384 then
+        return ("extended_l2 is true; that needs a cluster_size of 16K or more, not %d"):format(flat.cluster_size)
+    end
+    if flat.data_file_raw and not flat.data_file then return "data_file_raw is true; that needs a data_file" end
+    if flat.data_file_raw and flat.backing_file then return "data_file_raw is true; that allows no backing_file" end
     if flat.backing_format and not flat.backing_file then return "backing_format is given without backing_file" end
     if flat.backing_file and flat.preallocation ~= "off" then
         return ("preallocation is '%s'; with a backing_file only 'off' is allowed"):format(flat.preallocation)
@@ -167,7 +179,8 @@ end
 --   refcount_bits (power of two, 1 to 64; 16),
 --   compat ("0.10" or "1.1", also "v2", "v3", 2, 3; "1.1"),
 --   preallocation ("off", "metadata", "falloc", "full"; "off"),
---   lazy_refcounts (boolean; false),
+--   lazy_refcounts, extended_l2 (boolean; false),
+--   data_file (name), data_file_raw (boolean; false),
 --   backing_file (name), backing_format ("qcow2", "raw"),
 --   format ("qcow2", "raw"; "qcow2")
 -- @treturn[1] table every option that the format has, in plain form: sizes in bytes, booleans, compat "0.10" or "1.1", and
@@ -199,6 +212,7 @@ end
 --   aio (how queues and benchmarks do I/O: "auto", "io_uring", "threads", "sync"; "auto"),
 --   cow ("write", "zero", "skip"; "skip"),
 --   backing (false: open without the backing file; true),
+--   data_file (path; absent: as the image says), open_data_file (false: open without the external data file; true),
 --   force_share (boolean, needs read_only; false)
 -- @treturn[1] table every option in plain form; overlap_check as a mask, bit 0 main-header, 1 active-l1, 2 active-l2,
 --   3 refcount-table, 4 refcount-block, 5 snapshot-table, 6 inactive-l1, 7 inactive-l2, 8 bitmap-directory

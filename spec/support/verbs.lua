@@ -32,13 +32,14 @@ local function read(random, image, model, options)
     assert(bytes == model:read(offset, length), ("read of %d bytes at %d differs from the model"):format(length, offset))
 end
 
---- Whole clusters read as zeroes after a discard; parts of clusters stay as they are.
+--- Whole clusters read as zeroes after a discard, with extended L2 whole subclusters; parts of them stay as they are.
 local function discard(random, image, model, options)
     local offset, length = range(random, model.size, options.unit, options.longest * 2)
     assert(image:discard(offset, length))
     if not options.discard_zeroes then return end
-    local first = (offset + options.unit - 1) // options.unit * options.unit
-    local last = offset + length == model.size and model.size or (offset + length) // options.unit * options.unit
+    local unit = options.discard_unit or options.unit
+    local first = (offset + unit - 1) // unit * unit
+    local last = offset + length == model.size and model.size or (offset + length) // unit * unit
     if last > first then model:zero(first, last - first) end
 end
 
@@ -46,7 +47,8 @@ local function flush(_, image) assert(image:flush()) end
 
 local WEIGHTED = { write, write, write, write, read, read, write_zeroes, flush }
 
---- Does one random verb. options: unit (cluster size in bytes), longest (bytes), discard_zeroes (whether discards are done).
+--- Does one random verb. options: unit (cluster size in bytes), discard_unit (what a discard clears as a whole; unit), longest (bytes),
+-- discard_zeroes (whether discards are done).
 function verbs.step(random, image, model, options)
     if options.discard_zeroes and random:one_in(10) then return discard(random, image, model, options) end
     return random:choice(WEIGHTED)(random, image, model, options)
