@@ -25,8 +25,9 @@ static int open_path(const char *path, const struct image_options *options, stru
 }
 
 bool chain_has_file(const struct image *top, const char *path) {
+    const struct file_identity identity = file_posix_identify(path);
     for (const struct image *image = top; image != NULL; image = image->backing) {
-        if (file_posix_is_at(image->file, path)) return true;
+        if (file_posix_has_identity(image->file, identity)) return true;
     }
     return false;
 }
@@ -44,6 +45,14 @@ static int recorded_format(const struct image *image, enum image_open_format *fo
                      (const char *) extension->data, image->file->name);
 }
 
+/* Says where in the chain something is wrong. */
+static void prefix_place(const struct image *top, const struct image *above, struct error *error) {
+    unsigned depth = 1;
+    for (const struct image *image = top; image != above; image = image->backing) depth++;
+    if (depth == 1) error_prefix(error, "backing file of '%s'", above->file->name);
+    else error_prefix(error, "backing file of '%s', which is %u deep below '%s'", above->file->name, depth - 1, top->file->name);
+}
+
 static int open_below(struct image *top, struct image *above, const struct image_options *options, struct error *error) {
     struct image_options level = *options;
     int result = recorded_format(above, &level.format, error);
@@ -58,7 +67,7 @@ static int open_below(struct image *top, struct image *above, const struct image
     }
     if (result == 0) result = open_path(path, &level, &above->backing, error);
     if (result == 0) result = data_file_open(above->backing, &level, error);
-    if (result < 0) error_prefix(error, "backing file of '%s'", above->file->name);
+    if (result < 0) prefix_place(top, above, error);
     memory_free(path);
     return result;
 }

@@ -40,6 +40,7 @@ _Static_assert(sizeof(off_t) == 8, "host offsets have 64 bits");
 struct file_posix {
     struct file file;
     int fd;
+    struct file_identity identity;
     bool direct; /* O_DIRECT: only aligned requests reach the kernel */
     bool block_device;
     uint32_t memory_alignment;                                                   /* what O_DIRECT asks of addresses */
@@ -379,12 +380,19 @@ static const struct file_ops posix_ops = {
 
 int file_posix_descriptor(const struct file *file) { return file->ops == &posix_ops ? ((const struct file_posix *) file)->fd : -1; }
 
-bool file_posix_is_at(const struct file *file, const char *path) {
-    struct stat ours, theirs;
-    const int fd = file_posix_descriptor(file);
-    if (fd < 0 || fstat(fd, &ours) < 0 || stat(path, &theirs) < 0) return false;
-    return ours.st_dev == theirs.st_dev && ours.st_ino == theirs.st_ino;
+struct file_identity file_posix_identify(const char *path) {
+    struct stat status;
+    if (stat(path, &status) < 0) return (struct file_identity){0, 0};
+    return (struct file_identity){.device = status.st_dev, .inode = status.st_ino};
 }
+
+bool file_posix_has_identity(const struct file *file, struct file_identity identity) {
+    if (file_posix_descriptor(file) < 0 || identity.inode == 0) return false;
+    const struct file_posix *posix = (const struct file_posix *) file;
+    return posix->identity.device == identity.device && posix->identity.inode == identity.inode;
+}
+
+bool file_posix_is_at(const struct file *file, const char *path) { return file_posix_has_identity(file, file_posix_identify(path)); }
 
 struct gate *file_posix_gate(struct file *file) {
     return posix_of(file)->direct ? &posix_of(file)->edges : NULL;
@@ -473,6 +481,7 @@ static int open_checked(struct file_posix *posix, const char *path, unsigned fla
         return error_set(error, -number, "cannot open '%s': %s", path, strerror(number));
     }
     posix->block_device = S_ISBLK(status.st_mode);
+    posix->identity = (struct file_identity){.device = status.st_dev, .inode = status.st_ino};
     return check_kind(path, status.st_mode, error);
 }
 

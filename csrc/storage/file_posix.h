@@ -44,7 +44,17 @@ int file_posix_synced(struct file *file, int result);
 /* Where each write has to be a guest from before its start to after its end; NULL where writes need not. */
 struct gate *file_posix_gate(struct file *file);
 
-/* Whether the file lies at `path`: the same device and inode. False for files of other kinds. */
+struct file_identity { /* what a file is, whatever its path; all zero: nothing */
+    uint64_t device, inode;
+};
+
+/* What lies at `path` now. */
+struct file_identity file_posix_identify(const char *path);
+
+/* Whether the file is that one. False for files of other kinds, and for nothing. */
+bool file_posix_has_identity(const struct file *file, struct file_identity identity);
+
+/* Both at once. */
 bool file_posix_is_at(const struct file *file, const char *path);
 
 #endif
