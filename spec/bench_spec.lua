@@ -11,6 +11,13 @@ local function has_io_uring()
     return (image:bench { aio = "io_uring" }) ~= nil
 end
 
+--- What the function raises, with its position, which busted's own asserts leave out.
+local function raised(func)
+    local good, message = pcall(func)
+    assert.is_false(good)
+    return message
+end
+
 describe("a benchmark job", function()
     local folder, remove
     setup(function() folder, remove = oracle.temp_dir() end)
@@ -113,6 +120,52 @@ describe("a benchmark job", function()
         assert.is_true(result.seconds < 30)
     end)
 
+    it("ends on a simulated disk that it never has to ask", function()
+        local disk = qcow2.model { kind = "ssd", storage = qcow2.memory "disk" }
+        local image <close> = assert(qcow2.create(disk, { size = "16M" }))
+        local before = qcow2.model_clock(disk)
+        local result = assert(image:bench { rw = "randread", runtime = "10ms" }) -- nothing is allocated: no table, no bytes
+        assert.equal(10000, result.read.operations)
+        assert.equal(1e-6, result.read.latency.min)
+        assert.equal(1e-6, result.read.latency.max)
+        assert.is_true(qcow2.model_clock(disk) - before < 0.011)
+    end)
+
+    it("tells its progress on a simulated disk too", function()
+        local image <close> = assert(qcow2.create(qcow2.model { kind = "hdd", storage = qcow2.memory "disk" }, { size = "64M" }))
+        assert(image:bench { rw = "write", bs = "1M" })
+        local calls = 0
+        local result = assert(image:bench {
+            rw = "randread", runtime = "10h", progress_interval = "5ms", progress = function()
+                calls = calls + 1
+                return calls < 3
+            end,
+        })
+        assert.equal(3, calls)
+        assert.is_true(result.seconds < 36000)
+    end)
+
+    it("takes many requests on one simulated disk", function()
+        local image <close> = assert(qcow2.create(qcow2.model { kind = "nvme", storage = qcow2.memory "disk" }, { size = "64M" }))
+        local result = assert(image:bench { rw = "randwrite", numjobs = 4, iodepth = 1024, number_ios = 2000 })
+        assert.equal(8000, result.write.operations)
+    end)
+
+    it("issues every flush that is due, the last one too", function()
+        local image <close> = assert(qcow2.create(qcow2.memory "disk", { size = "1M" }))
+        for _, case in ipairs { { 8, 4, 2 }, { 8, 3, 2 }, { 8, 1, 8 }, { 8, 9, 0 } } do
+            local result = assert(image:bench { rw = "write", number_ios = case[1], fsync = case[2] })
+            assert.equal(case[3], result.sync.operations)
+        end
+    end)
+
+    it("keeps a course of no more parts than it may", function()
+        local image <close> = assert(qcow2.create(qcow2.memory "disk", { size = "1M" }))
+        local result = assert(image:bench { rw = "read", rate = 4096 * 200, number_ios = 20, interval = "1us" })
+        assert.equal(20, result.read.operations)
+        assert.is_true(#result.series <= 16384)
+    end)
+
     it("runs jobs on one thread under a scheduler", function()
         local image <close> = assert(qcow2.create(folder .. "/sched.qcow2", { size = "16M" }))
         for _, scheduler in ipairs { "none", "fair", { low_latency = false, write_depth = "any-sync", quantum = 2 } } do
@@ -147,7 +200,11 @@ describe("bench refuses", function()
         ["a pattern that there is not"] = { { rw = "randreed" }, "rw is 'randreed'" },
         ["a block beyond the range"] = { { bs = "2M" }, "bs is 2097152; the range has 1048576 bytes" },
         ["a range beyond the end"] = { { offset = "512K", size = "1M" }, "passes the end of the image" },
-        ["jobs beyond the end"] = { { numjobs = 4, offset_increment = "512K" }, "passes the end of the image" },
+        ["jobs beyond the end"] = { { numjobs = 4, offset_increment = "512K" }, "3 times offset_increment 524288 pass the end" },
+        ["jobs whose offsets are past every number"] =
+            { { numjobs = 1024, offset_increment = math.maxinteger // 512 }, "1023 times offset_increment 18014398509481983 pass the end" },
+        ["an offset past every image"] = { { offset = math.maxinteger }, "offset 9223372036854775807" },
+        ["a course of more parts than are kept"] = { { runtime = 10, interval = "1us" }, "interval divides the runtime into 10000000 parts" },
         ["no depth at all"] = { { iodepth = 0 }, "iodepth is 0" },
         ["a time that is none"] = { { runtime = "3 days" }, "runtime is '3 days'; seconds" },
         ["a percentage above 100"] = { { rw = "rw", rwmixread = 101 }, "rwmixread is 101; percent" },
@@ -165,7 +222,29 @@ describe("bench refuses", function()
         end)
     end
 
+    it("more jobs than there may be", function()
+        local job = { image = image, numjobs = 600 }
+        local results, message, code = qcow2.bench { job, job }
+        assert.is_nil(results)
+        assert.equal("EINVAL", code)
+        assert.equal("the first 2 groups of jobs have 1200 jobs; at most 1024 are allowed", message)
+    end)
+
+    it("to verify blocks that share no cluster with less than they take", function()
+        local result, message = image:bench { verify = true, numjobs = 4, bs = 512, stride = 1024, offset_increment = 512 }
+        assert.is_nil(result)
+        assert.matches("verify with numjobs", message)
+    end)
+
+    it("jobs on one ring that have more under way than it takes", function()
+        local results, message, code = qcow2.bench({ { image = image, numjobs = 8, iodepth = 1024, number_ios = 1 } }, { scheduler = "none" })
+        assert.is_nil(results)
+        assert.equal("EINVAL", code)
+        assert.equal("8 jobs that share a ring have 8192 requests under way (iodepth); at most 1024 are allowed", message)
+    end)
+
     it("misuse", function()
+        assert.matches("bench_spec.*options must be a table, not a string", raised(function() image:bench "x" end))
         assert.error_matches(function() image:bench { iodeph = 3 } end, "unknown option 'iodeph' %(did you mean 'iodepth'%?%)")
         assert.error_matches(function() qcow2.bench {} end, "a list of jobs expected")
         assert.error_matches(function() qcow2.bench { { rw = "read" } } end, "needs an image")

@@ -6,6 +6,13 @@ local qcow2 = require "qcow2"
 
 local function new_image(options) return assert(qcow2.create(qcow2.memory "disk", options or { size = "16M" })) end
 
+--- What the function raises, with its position, which busted's own asserts leave out.
+local function raised(func)
+    local good, message = pcall(func)
+    assert.is_false(good)
+    return message
+end
+
 describe("a queue", function()
     for _, aio in ipairs { "auto", "threads", "sync" } do
         it("carries out what coroutines ask for, with aio " .. aio, function()
@@ -113,10 +120,53 @@ describe("a queue", function()
         remove()
     end)
 
+    it("serves coroutines in the order in which they came", function()
+        local image <close> = new_image()
+        local queue <close> = assert(image:queue { depth = 1, aio = "threads" })
+        local order = {}
+        for name = 1, 3 do
+            queue:spawn(function()
+                for _ = 1, 3 do
+                    assert(queue:write(0, "x"))
+                    order[#order + 1] = name
+                end
+            end)
+        end
+        assert(queue:run())
+        assert.same({ 1, 2, 3, 1, 2, 3, 1, 2, 3 }, order)
+    end)
+
+    it("may be closed by what it calls", function()
+        for _, go in ipairs { "run", "poll" } do
+            local image <close> = new_image()
+            local queue = assert(image:queue { depth = 4, aio = "sync" })
+            local told = 0
+            for _ = 1, 3 do
+                queue:write(0, "x", function()
+                    told = told + 1
+                    queue:close()
+                end)
+            end
+            queue[go](queue)
+            assert.equal(1, told)
+            assert.matches("queue_spec.*closed queue", raised(function() queue:write(0, "x", print) end))
+        end
+    end)
+
+    it("blames whoever misuses it", function()
+        local image <close> = new_image()
+        local queue <close> = assert(image:queue())
+        assert.matches("queue_spec", raised(function() queue:write({}, "x", print) end))
+        assert.matches("queue_spec.*the length must be bytes", raised(function() queue:read(0, {}, print) end))
+        assert.matches("queue_spec.*unknown option 'unmpa' %(did you mean 'unmap'", raised(function() queue:write_zeroes(0, 1, { unmpa = true }, print) end))
+        assert.matches("queue_spec.*unknown option 'unmpa' %(did you mean 'unmap'", raised(function() image:write_zeroes(0, 1, { unmpa = true }) end))
+        assert.matches("queue_spec.*unknown option 'shrnk' %(did you mean 'shrink'", raised(function() image:resize(1 << 20, { shrnk = true }) end))
+    end)
+
     it("refuses misuse", function()
         local image <close> = new_image()
         local queue <close> = assert(image:queue { depth = 1 })
-        assert.error_matches(function() queue:write(0, "x") end, "a callback is needed outside of a coroutine")
+        assert.matches("queue_spec.*a callback is needed outside of a coroutine", raised(function() queue:write(0, "x") end))
         assert.error_matches(function() queue:write(0, "x", 3) end, "a callback must be a function")
         assert.error_matches(function() queue:write(-1, "x", print) end, "offset must be 0 or more")
         assert.error_matches(function() queue:read_into(0, qcow2.buffer(4), 5, 1, print) end, "the position passes the end")

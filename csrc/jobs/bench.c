@@ -59,7 +59,11 @@ static int check_time(struct bench *bench, const struct bench_job *jobs, struct 
 
 static int open_ring(struct bench *bench, const struct bench_job *jobs, unsigned count, enum ring_kind aio, struct ring **ring,
                      struct error *error) {
-    const unsigned depth = ring_depth(jobs, count);
+    const unsigned depth = ring_depth(jobs, count), most = bench->virtual_time ? RING_VIRTUAL_DEPTH_MAX : RING_DEPTH_MAX;
+    if (depth > most) {
+        return error_set(error, -EINVAL, "%u jobs that share a ring have %u requests under way (iodepth); at most %u are allowed", count,
+                         depth / MOVES_MAX, most / MOVES_MAX);
+    }
     if (bench->virtual_time) return ring_virtual_open(jobs[0].image->file, depth, ring, error);
     return ring_open(aio, depth, ring, error);
 }
@@ -156,10 +160,6 @@ static void *work(void *argument) {
 }
 
 int bench_start(struct bench *bench, struct error *error) {
-    if (bench->virtual_time) {
-        work(&bench->workers[0]);
-        return 0;
-    }
     for (unsigned i = 0; i < bench->worker_count; i++) {
         const int result = pthread_create(&bench->workers[i].thread, NULL, work, &bench->workers[i]);
         bench->workers[i].started = result == 0;

@@ -69,13 +69,6 @@ uint64_t histogram_percentile(const struct histogram *histogram, double fraction
     return histogram->greatest;
 }
 
-double histogram_share_above(const struct histogram *histogram, uint64_t nanoseconds) {
-    if (histogram->count == 0) return 0;
-    uint64_t above = 0;
-    for (unsigned i = bucket_of(nanoseconds) + 1; i < HISTOGRAM_BUCKETS; i++) above += histogram->buckets[i];
-    return (double) above / (double) histogram->count;
-}
-
 double histogram_deviation(const struct histogram *histogram) {
     return histogram->count < 2 ? 0 : sqrt(histogram->squares / (double) (histogram->count - 1));
 }

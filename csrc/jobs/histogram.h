@@ -27,9 +27,6 @@ void histogram_merge(struct histogram *histogram, const struct histogram *other)
 /* The value that a share `fraction` (0–1) of all values does not exceed, as the middle of its bucket; 0 when empty. */
 uint64_t histogram_percentile(const struct histogram *histogram, double fraction);
 
-/* The share (0–1) of values above the limit, to the bucket. */
-double histogram_share_above(const struct histogram *histogram, uint64_t nanoseconds);
-
 /* The sample standard deviation; 0 for fewer than two values. */
 double histogram_deviation(const struct histogram *histogram);
 

@@ -15,6 +15,7 @@
 #define NO_BLOCK UINT64_MAX
 #define UNDER_WAY UINT32_C(0x80000000)
 #define GENERATION UINT32_C(0x7fffffff)
+#define OPERATION_COST UINT64_C(1000) /* nanoseconds of virtual time for an operation that the disk had no part in */
 
 /* ---- life ---- */
 
@@ -43,7 +44,11 @@ int job_init(struct job *job, const struct job_options *options, struct image *i
     job->queue.stream = stream;
     job->buffers = memory_aligned(options->iodepth * buffer_stride(options));
     if (options->verify) job->generations = memory_array(job->pattern.blocks, sizeof *job->generations);
-    if (result < 0 || job->buffers == NULL || (options->verify && job->generations == NULL)) {
+    if (options->verify && job->generations == NULL) {
+        job_destroy(job);
+        return error_set(error, -ENOMEM, "no memory to verify %llu blocks", (unsigned long long) job->pattern.blocks);
+    }
+    if (result < 0 || job->buffers == NULL) {
         job_destroy(job);
         return error_set(error, -ENOMEM, "no memory for a job of iodepth %u and bs %llu", options->iodepth,
                          (unsigned long long) options->pattern.bs);
@@ -78,9 +83,13 @@ static uint64_t ends_at(const struct job *job) {
     return options->runtime > 0 ? job->started_at + options->ramp_time + options->runtime : RING_FOREVER;
 }
 
+static bool is_cut_short(const struct job *job) {
+    return atomic_load_explicit(&job->stop, memory_order_relaxed) || job->result.error.code < 0;
+}
+
 static bool pattern_is_over(const struct job *job, uint64_t now) {
     const struct job_options *options = &job->options;
-    if (atomic_load_explicit(&job->stop, memory_order_relaxed) || job->result.error.code < 0) return true;
+    if (is_cut_short(job)) return true;
     if (now >= ends_at(job)) return true;
     const uint64_t most = options->operations > 0 ? options->operations : options->runtime > 0 ? UINT64_MAX : job->pattern.blocks;
     return job->issued >= most;
@@ -109,6 +118,7 @@ static void start(struct job *job, struct queue_slot *slot, enum request_kind ki
     slot->number = block;
     slot->direction = direction_of(kind);
     queue_start(slot);
+    if (!slot->busy && !slot->has_moved) ring_pass(job->queue.ring, OPERATION_COST); /* else such jobs would never come to their end */
 }
 
 /* Starts the flush that is due. False: it is, but there is no slot. */
@@ -205,6 +215,7 @@ uint64_t job_fill(struct job *job) {
         if (due > now) return min_u64(due, ends_at(job));
         if (!issue_next(job)) return RING_FOREVER;
     }
+    if (!job->verifying && !is_cut_short(job) && !issue_sync(job)) return RING_FOREVER;
     if (!job->verifying) end_pattern(job, now);
     if (job->verifying) issue_verify(job);
     return RING_FOREVER;

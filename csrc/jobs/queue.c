@@ -75,6 +75,7 @@ static bool is_sync(const struct request *request, const struct move *move) {
 /* Sends moves up to the next that must wait for those before it. */
 static void send(struct queue_slot *slot) {
     const struct moves *moves = &slot->request.moves;
+    slot->has_moved = true;
     while (slot->sent < moves->count) {
         const struct move *move = &moves->items[slot->sent];
         if (move->after && slot->ended < slot->sent) return;
@@ -106,6 +107,7 @@ static void advance(struct queue_slot *slot) {
 
 void queue_start(struct queue_slot *slot) {
     slot->busy = true;
+    slot->has_moved = false;
     slot->queue->busy++;
     slot->request.owner = slot;
     slot->request.wake = wake;

@@ -18,8 +18,8 @@ struct queue_slot {
     struct request request;
     struct ring_job jobs[MOVES_MAX];
     struct queue *queue;
-    unsigned sent, ended; /* of the request's moves */
-    bool busy;
+    unsigned sent, ended;    /* of the request's moves */
+    bool busy, has_moved;    /* has_moved: some of its moves have gone to the ring */
     struct queue_slot *next; /* in the queue's list of free, woken or done slots */
     struct queue_slot *woken_next;
     uint64_t started_at; /* ring_now, nanoseconds */

@@ -10,8 +10,6 @@
 #include "base/bytes.h"
 #include "base/memory.h"
 
-#define SERIES_MAX (UINT64_C(1) << 20) /* samples */
-
 void job_result_init(struct job_result *result) {
     memset(result, 0, sizeof *result);
     for (int i = 0; i < JOB_DIRECTIONS; i++) histogram_clear(&result->directions[i].latency);
@@ -23,9 +21,9 @@ void job_result_clear(struct job_result *result) {
 }
 
 static struct job_sample *sample_at(struct job_result *result, uint64_t index) {
-    if (index >= SERIES_MAX) return NULL;
+    if (index >= JOB_SERIES_MAX) return NULL;
     if (index >= result->series_capacity) {
-        const uint64_t capacity = max_u64(64, 2 * (index + 1));
+        const uint64_t capacity = min_u64(max_u64(64, 2 * (index + 1)), JOB_SERIES_MAX);
         struct job_sample *grown = memory_resize(result->series, capacity * sizeof *grown);
         if (grown == NULL) return NULL;
         memset(grown + result->series_capacity, 0, (capacity - result->series_capacity) * sizeof *grown);

@@ -22,6 +22,8 @@ struct job_direction {
     struct histogram latency; /* nanoseconds from start to end of a request */
 };
 
+#define JOB_SERIES_MAX (UINT64_C(1) << 14) /* samples; what comes later is in the sums alone */
+
 struct job_sample { /* one interval of the time series, from the start of the measured time */
     uint64_t operations[JOB_DIRECTIONS], bytes[JOB_DIRECTIONS];
 };

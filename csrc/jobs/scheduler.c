@@ -249,13 +249,25 @@ static void scheduler_wake(struct ring *ring) { ring_wake(scheduler_of(ring)->be
 
 static uint64_t scheduler_now(struct ring *ring) { return ring_now(scheduler_of(ring)->below); }
 
+static void scheduler_pass(struct ring *ring, uint64_t nanoseconds) { ring_pass(scheduler_of(ring)->below, nanoseconds); }
+
 static void scheduler_close(struct ring *ring) { memory_free(ring); }
 
-static const struct ring_ops fair_ops = {
-    .name = "fair", .submit = fair_submit, .reap = fair_reap, .wake = scheduler_wake, .now = scheduler_now, .close = scheduler_close};
+static const struct ring_ops fair_ops = {.name = "fair",
+                                         .submit = fair_submit,
+                                         .reap = fair_reap,
+                                         .wake = scheduler_wake,
+                                         .now = scheduler_now,
+                                         .pass = scheduler_pass,
+                                         .close = scheduler_close};
 
-static const struct ring_ops none_ops = {
-    .name = "none", .submit = none_submit, .reap = none_reap, .wake = scheduler_wake, .now = scheduler_now, .close = scheduler_close};
+static const struct ring_ops none_ops = {.name = "none",
+                                         .submit = none_submit,
+                                         .reap = none_reap,
+                                         .wake = scheduler_wake,
+                                         .now = scheduler_now,
+                                         .pass = scheduler_pass,
+                                         .close = scheduler_close};
 
 static bool is_slice(uint64_t time) { return time >= MILLISECOND && time <= SLICE_MAX; }
 

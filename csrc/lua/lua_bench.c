@@ -16,6 +16,7 @@
 #include "lua/lua_image.h"
 
 #define TYPE_NAME "qcow2.Bench"
+#define SUM_TYPE_NAME "qcow2.BenchSum"
 
 struct lua_bench {
     struct bench *bench; /* NULL before it is made and after close */
@@ -169,7 +170,7 @@ static int bench_close(lua_State *L) {
     return 0;
 }
 
-/* run:start(): true; or nil, message, code. In virtual time it is over when this returns. */
+/* run:start(): true; or nil, message, code. */
 static int bench_start_method(lua_State *L) {
     struct lua_bench *self = check_bench(L);
     struct error error = {.code = 0};
@@ -287,18 +288,28 @@ static void push_result(lua_State *L, const struct job_result *result, const str
     lua_setfield(L, -2, "code");
 }
 
+static int sum_clear(lua_State *L) {
+    job_result_clear(luaL_checkudata(L, 1, SUM_TYPE_NAME));
+    return 0;
+}
+
+/* A sum that gives its memory back also where something raises. */
+static struct job_result *new_sum(lua_State *L) {
+    struct job_result *sum = lua_newuserdatauv(L, sizeof *sum, 0);
+    job_result_init(sum);
+    luaL_setmetatable(L, SUM_TYPE_NAME);
+    return sum;
+}
+
 /* run:result(first, count): what jobs `first` (from 1) to first + count - 1 measured, added up; times in nanoseconds. */
 static int bench_result_method(lua_State *L) {
     struct lua_bench *self = check_bench(L);
     const uint64_t first = lua_check_unsigned(L, 2, "first"), count = lua_check_unsigned(L, 3, "count");
     if (!self->over) return luaL_error(L, "the run is not over");
     luaL_argcheck(L, first >= 1 && first <= self->count && count >= 1 && count <= self->count - first + 1, 2, "no such jobs");
-    struct job_result *sum = lua_newuserdatauv(L, sizeof *sum, 0);
+    struct job_result *sum = new_sum(L);
     struct bench_cpu cpu;
-    if (bench_result(self->bench, (unsigned) first - 1, (unsigned) count, sum, &cpu) < 0) {
-        job_result_clear(sum);
-        return luaL_error(L, "no memory for a result");
-    }
+    if (bench_result(self->bench, (unsigned) first - 1, (unsigned) count, sum, &cpu) < 0) return luaL_error(L, "no memory for a result");
     push_result(L, sum, &cpu);
     job_result_clear(sum);
     return 1;
@@ -317,5 +328,8 @@ void lua_bench_register(lua_State *L) {
     luaL_setfuncs(L, meta, 0);
     luaL_newlib(L, methods);
     lua_setfield(L, -2, "__index");
-    lua_pop(L, 1);
+    luaL_newmetatable(L, SUM_TYPE_NAME);
+    lua_pushcfunction(L, sum_clear);
+    lua_setfield(L, -2, "__gc");
+    lua_pop(L, 2);
 }

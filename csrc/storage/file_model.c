@@ -290,3 +290,11 @@ struct model_wait *file_model_take(struct file *file, struct model_done *done, u
     pthread_mutex_unlock(&model->lock);
     return wait;
 }
+
+void file_model_pass(struct file *file, uint64_t nanoseconds) {
+    struct file_model *model = model_of(file);
+    pthread_mutex_lock(&model->lock);
+    const uint64_t until = model->now + nanoseconds;
+    while (pass_one(model, until)) continue;
+    pthread_mutex_unlock(&model->lock);
+}

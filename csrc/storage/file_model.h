@@ -27,7 +27,8 @@ uint64_t file_model_clock(struct file *file);
 const struct device_parameters *file_model_parameters(const struct file *file);
 
 /* A ring in the file's virtual time, for jobs on it; jobs on other files are done in ring_submit and take no time. ring_reap lets the
- * time go on to the next end or to `until`; RING_FOREVER with nothing of this ring under way returns NULL and the clock stays. The clock
+ * time go on to the next end or to `until`; RING_FOREVER with nothing of this ring under way returns NULL and the clock stays. At most
+ * RING_VIRTUAL_DEPTH_MAX at a time. The clock
  * is the file's: other rings and synchronous calls move it too. */
 int ring_virtual_open(struct file *model, unsigned depth, struct ring **ring, struct error *error);
 
@@ -48,6 +49,9 @@ int file_model_start(const struct move *move, struct model_done *done, struct mo
 
 /* `wait` is over now, without an operation. */
 void file_model_finish(struct file *file, struct model_done *done, struct model_wait *wait);
+
+/* Time goes on by so much; what ends in it is over. */
+void file_model_pass(struct file *file, uint64_t nanoseconds);
 
 /* The first of `done`, NULL when there is none. Before that, while `done` is empty, lets time go on to `until` (0 = not at all). */
 struct model_wait *file_model_take(struct file *file, struct model_done *done, uint64_t until);

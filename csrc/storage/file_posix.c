@@ -68,13 +68,22 @@ static void edges_leave(struct file_posix *posix) {
 
 /* ---- whole vectors, as they are ---- */
 
+/* Cheaper by the copying in of the vector. */
+static ssize_t transfer_one(int fd, bool write, uint64_t offset, const struct iovec *one) {
+    if (write) return pwrite(fd, one->iov_base, one->iov_len, (off_t) offset);
+    return pread(fd, one->iov_base, one->iov_len, (off_t) offset);
+}
+
 /* One system call's worth of the vector: the rest of a begun entry, or as many whole ones as the kernel takes. */
 static ssize_t transfer(int fd, bool write, uint64_t offset, const struct vector_cursor *cursor) {
     const struct iovec rest = vector_piece(cursor);
     const struct iovec *vector = cursor->skip ? &rest : cursor->next;
     const int count = cursor->skip ? 1 : cursor->count < IOV_MAX ? cursor->count : IOV_MAX;
     ssize_t moved;
-    do moved = write ? pwritev(fd, vector, count, (off_t) offset) : preadv(fd, vector, count, (off_t) offset);
+    do
+        moved = count == 1 ? transfer_one(fd, write, offset, vector)
+                : write    ? pwritev(fd, vector, count, (off_t) offset)
+                           : preadv(fd, vector, count, (off_t) offset);
     while (moved < 0 && errno == EINTR);
     return moved < 0 ? -errno : moved;
 }

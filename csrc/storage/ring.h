@@ -23,6 +23,7 @@ enum ring_kind {
 };
 
 #define RING_DEPTH_MAX 16384u
+#define RING_VIRTUAL_DEPTH_MAX (1u << 18)
 #define RING_FOREVER UINT64_MAX
 
 struct ring_job { /* one move under way; belongs to the caller, who leaves it alone from submit to reap */
@@ -42,7 +43,8 @@ struct ring_ops {
     void (*submit)(struct ring *ring, struct ring_job *job);
     struct ring_job *(*reap)(struct ring *ring, uint64_t until);
     void (*wake)(struct ring *ring);
-    uint64_t (*now)(struct ring *ring); /* nanoseconds: the monotonic clock */
+    uint64_t (*now)(struct ring *ring);                    /* nanoseconds: the monotonic clock */
+    void (*pass)(struct ring *ring, uint64_t nanoseconds); /* NULL: time goes on by itself */
     void (*close)(struct ring *ring);
 };
 
@@ -67,6 +69,11 @@ static inline struct ring_job *ring_reap(struct ring *ring, uint64_t until) { re
 /* Makes the ring_reap that waits, or else the next one that would, return NULL; from any thread. Wakes are not counted: one NULL may
  * answer several. */
 static inline void ring_wake(struct ring *ring) { ring->ops->wake(ring); }
+
+/* What the caller did by itself took that long: in virtual time, time goes on; else it has already. */
+static inline void ring_pass(struct ring *ring, uint64_t nanoseconds) {
+    if (ring->ops->pass != NULL) ring->ops->pass(ring, nanoseconds);
+}
 
 static inline uint64_t ring_now(struct ring *ring) { return ring->ops->now(ring); }
 

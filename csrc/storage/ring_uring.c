@@ -42,7 +42,7 @@ int ring_uring_open(unsigned depth, bool eager, struct ring **ring, struct error
 #include "storage/vector.h"
 
 #define NANOSECONDS UINT64_C(1000000000) /* in a second */
-#define BATCH 8u                         /* jobs that wait for each other before the kernel gets them */
+#define BATCH_SHARE 8u                   /* as many wait for each other as an eighth of what the kernel has: a device must not run dry */
 #define ENTRIES_MIN 8u                   /* twice as many completions fit, so there is room for the bell's */
 #define PIECE_MAX (UINT64_C(1) << 30)    /* of one contiguous read or write: its length has 32 bits */
 
@@ -60,9 +60,9 @@ struct uring {
     struct io_uring io; /* submission: the owner's; completion: under the lock */
     int bell;
     bool eager;
-    unsigned waiting_count;
-    struct ring_jobs waiting, reaped; /* the owner's */
-    struct slot *free;                /* the owner's */
+    unsigned waiting_count, with_kernel; /* the owner's: jobs that are not prepared yet; jobs that are, until they are fetched */
+    struct ring_jobs waiting, reaped;    /* the owner's */
+    struct slot *free;                   /* the owner's */
     pthread_mutex_t lock;
     pthread_cond_t let_go;           /* no collector holds us any more */
     struct slot *ended, **ended_end; /* under the lock */
@@ -115,6 +115,7 @@ static struct slot *new_slot(struct uring *uring, const struct move *move) {
 }
 
 static void prepare(struct uring *uring, struct ring_job *job) {
+    uring->with_kernel++;
     const struct move *move = &job->move;
     const int fd = file_posix_descriptor(move->file);
     struct slot *slot = new_slot(uring, move);
@@ -212,7 +213,7 @@ static void uring_submit(struct ring *ring, struct ring_job *job) {
         ring_jobs_add(&uring->reaped, job);
     } else if (is_for_kernel(&job->move)) {
         ring_jobs_add(&uring->waiting, job);
-        if (++uring->waiting_count >= BATCH) start(uring, 0);
+        if (++uring->waiting_count > uring->with_kernel / BATCH_SHARE) start(uring, 0);
     } else {
         start(uring, 0); /* what follows may take long */
         move_carry_out(&job->move, &job->error);
@@ -231,6 +232,7 @@ static void fetch_ended(struct uring *uring) {
     while (slot) {
         struct slot *next = slot->next;
         ring_jobs_add(&uring->reaped, job_of(slot));
+        uring->with_kernel--;
         slot->next = uring->free;
         uring->free = slot;
         slot = next;
@@ -295,9 +297,18 @@ static const struct ring_ops uring_ops = {
     .close = uring_close,
 };
 
+/* Ends need not interrupt the thread that submits, since it looks for them anyway; kernels before 5.19 do not know that. */
+static int init_queue(struct uring *uring, unsigned entries) {
+    int result = -EINVAL;
+#ifdef IORING_SETUP_COOP_TASKRUN
+    result = io_uring_queue_init(entries, &uring->io, IORING_SETUP_COOP_TASKRUN);
+#endif
+    return result == -EINVAL ? io_uring_queue_init(entries, &uring->io, 0) : result;
+}
+
 /* Sets the kernel's side up. -ENOTSUP where io_uring is missing, forbidden, or too old to poll again and again (5.13). */
 static int set_up(struct uring *uring, unsigned depth) {
-    int result = io_uring_queue_init((unsigned) max_u64(depth, ENTRIES_MIN), &uring->io, 0);
+    int result = init_queue(uring, (unsigned) max_u64(depth, ENTRIES_MIN));
     if (result == -ENOSYS || result == -EPERM || result == -EACCES) return -ENOTSUP;
     if (result < 0) return result;
     uring->bell = eventfd(0, EFD_CLOEXEC);

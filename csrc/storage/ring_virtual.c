@@ -67,6 +67,8 @@ static void virtual_wake(struct ring *ring) { atomic_store(&virtual_of(ring)->wo
 
 static uint64_t virtual_now(struct ring *ring) { return file_model_clock(virtual_of(ring)->model); }
 
+static void virtual_pass(struct ring *ring, uint64_t nanoseconds) { file_model_pass(virtual_of(ring)->model, nanoseconds); }
+
 static void virtual_close(struct ring *ring) {
     struct virtual_ring *self = virtual_of(ring);
     assert(self->under_way == 0);
@@ -81,13 +83,15 @@ static const struct ring_ops virtual_ops = {
     .reap = virtual_reap,
     .wake = virtual_wake,
     .now = virtual_now,
+    .pass = virtual_pass,
     .close = virtual_close,
 };
 
 int ring_virtual_open(struct file *model, unsigned depth, struct ring **ring, struct error *error) {
     if (!file_is_model(model)) return error_set(error, -EINVAL, "'%s' is not on a simulated disk", model->name);
-    if (depth == 0 || depth > RING_DEPTH_MAX)
-        return error_set(error, -EINVAL, "a ring takes 1 to %u operations at a time, not %u", RING_DEPTH_MAX, depth);
+    if (depth == 0 || depth > RING_VIRTUAL_DEPTH_MAX)
+        return error_set(error, -EINVAL, "a ring in virtual time takes 1 to %u operations at a time, not %u", RING_VIRTUAL_DEPTH_MAX,
+                         depth);
     struct virtual_ring *self = memory_zeroed(sizeof *self);
     struct slot *slots = memory_array(depth, sizeof *slots);
     if (!self || !slots) {

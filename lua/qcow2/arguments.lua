@@ -4,6 +4,7 @@
 -- @module qcow2.arguments
 
 local core = require "qcow2.core"
+local known_options = require "qcow2.known_options"
 local size = require "qcow2.size"
 
 local arguments = {}
@@ -36,6 +37,14 @@ end
 function arguments.index(value, name, what)
     if math.type(value) == "integer" and value >= 0 then return value end
     error(("%s: %s must be a whole number from 0 on, not %s"):format(name, what, math.type(value) and value or type(value)), 3)
+end
+
+--- A method's table of options in plain form; nil is a table without any.
+-- @tparam {table,...} known as for known_options.read
+function arguments.options(known, given, name)
+    local flat, message = known_options.read(known, given)
+    if not flat then error(("%s: %s"):format(name, message), 3) end
+    return flat
 end
 
 --- Where an image lies: a path or a storage.

@@ -7,7 +7,7 @@
 --     print(result.read.iops, result.read.latency["p99"])
 --
 -- Each job has a thread of its own and keeps `iodepth` requests under way. Jobs on a simulated disk, or under a scheduler, share one
--- thread; on a simulated disk time is virtual, and the same jobs give the same numbers anywhere.
+-- thread; on a simulated disk time is virtual, and the same jobs give the same numbers anywhere, whatever `aio` says.
 -- @module qcow2.bench
 
 local core = require "qcow2.core"
@@ -17,6 +17,7 @@ local bench = {}
 
 local DIRECTIONS = { "read", "write", "trim", "sync" }
 local PERCENTILES = { "p50", "p90", "p95", "p99", "p99.9", "p99.99" }
+local JOBS_MAX, SERIES_MAX = 1024, 1 << 14 -- as the core has them
 local SEED_STEP = 0xd1342543de82ef95 -- not that of the generator, whose streams would overlap
 
 -- rw: shares of reads, writes and trims; those in a mix come from rwmixread and rwmixtrim
@@ -93,17 +94,25 @@ end
 
 --- What the job's options say about each other and about its image: the first sentence, or nil.
 local function conflict_of(flat, image_size)
-    local last = flat.offset + (flat.numjobs - 1) * flat.offset_increment
+    local room, others = image_size - flat.offset, flat.numjobs - 1
+    if room < 0 or others > 0 and flat.offset_increment > room // others then
+        return ("offset %d and %d times offset_increment %d pass the end of the image (%d bytes)"):format(
+            flat.offset, others, flat.offset_increment, image_size)
+    end
+    local last = flat.offset + others * flat.offset_increment
     flat.stride = flat.stride or flat.bs
     flat.size = flat.size or image_size - last
-    if last < 0 or last > image_size or flat.size > image_size - last then
-        return ("size %s at offset %d passes the end of the image (%d bytes)"):format(flat.size, last, image_size)
+    if flat.size > image_size - last then
+        return ("size %d at offset %d passes the end of the image (%d bytes)"):format(flat.size, last, image_size)
+    end
+    if flat.interval > 0 and flat.runtime // flat.interval > SERIES_MAX then
+        return ("interval divides the runtime into %d parts; at most %d are allowed"):format(flat.runtime // flat.interval, SERIES_MAX)
     end
     if flat.size < flat.bs then return ("bs is %d; the range has %d bytes"):format(flat.bs, flat.size) end
     if not flat.verify then return nil end
     if flat.stride < flat.bs then return ("verify needs a stride of bs (%d) at least, not %d"):format(flat.bs, flat.stride) end
     local apart = flat.offset_increment >= flat.size or
-        flat.offset_increment >= flat.bs and flat.offset_increment * flat.numjobs <= flat.stride
+        flat.offset_increment >= flat.bs and flat.offset_increment <= flat.stride // flat.numjobs
     if flat.numjobs > 1 and not apart then
         return "verify with numjobs needs blocks of its own for each job: offset_increment of size, or of bs within stride"
     end
@@ -278,11 +287,12 @@ end
 -- (from one block's start to the next one's; bs), iodepth (1), numjobs (1), number_ios (operations of each job; once over the range), runtime and
 -- ramp_time (seconds, or "500ms"; 0), rate (bytes a second; 0: no limit), rwmixread (50) and rwmixtrim (0) in percent, fsync (a flush after
 -- so many writes; 0), norandommap (false), randseed (137), buffer_pattern ("random", "zeroes", or a byte), verify (false: write what can be
--- judged, judge every read, and read everything back), interval (seconds, of the time series; 0: none).
+-- judged, judge every read, and read everything back), interval (seconds, of the time series, which has 16384 parts at most; 0: none).
+-- A "rw" is half reads and half writes unless rwmixread says otherwise; a "trimwrite" is half trims and half writes.
 -- @tparam {table,...} jobs
 -- @tparam[opt] table opts aio ("auto", "io_uring", "threads", "sync"; as the first image was opened), scheduler ("none", "fair", or a table of kind,
 --   low_latency, write_depth ("off", "any-sync", "delayed-sync"), slice_sync, slice_async, slice_idle, expire_sync, expire_async,
---   target_latency, quantum), progress (called every progress_interval seconds with {operations, seconds}; returning false stops)
+--   target_latency, quantum), progress (called every progress_interval seconds of real time with {operations, seconds}; returning false stops)
 -- @return for each job {name, seconds, read, write, trim, sync, cpu, series, verified, jobs}; a direction has operations, bytes, errors, iops,
 --   bandwidth (bytes a second) and latency (seconds: min, mean, stdev, max, p50 to p99.99, buckets of {from, to, count}, and the method
 --   above(limit)); or nil, message, code, and the results all the same where the jobs ran
@@ -299,6 +309,9 @@ function bench.run(jobs, opts)
         if not list then return nil, ("job %s: %s"):format(i, flat), "EINVAL" end
         groups[i] = flat
         table.move(list, 1, #list, #flat_jobs + 1, flat_jobs)
+        if #flat_jobs > JOBS_MAX then
+            return nil, ("the first %d groups of jobs have %d jobs; at most %d are allowed"):format(i, #flat_jobs, JOBS_MAX), "EINVAL"
+        end
     end
     return run_jobs(flat_jobs, groups, options)
 end
@@ -307,6 +320,7 @@ end
 -- @return the job's result; or nil, message, code
 function bench.on_image(image, given)
     local job, run = { image = image }, {}
+    if given ~= nil and type(given) ~= "table" then error(("bench: options must be a table, not a %s"):format(type(given)), 2) end
     for key, value in pairs(given or {}) do
         local for_run = false
         for _, option in ipairs(RUN) do for_run = for_run or option.name == key end

@@ -267,6 +267,9 @@ function methods.explain(image, offset)
     return explain(image, arguments.bytes(offset, "explain", "the offset"))
 end
 
+local RESIZE_OPTIONS = { { name = "shrink", kind = "boolean", default = false } }
+local ZERO_OPTIONS = { { name = "unmap", kind = "boolean", default = false } }
+
 local read_stats, resize = methods.stats, methods.resize
 
 --- What was asked of the image, and what that took: requests and bytes by kind, copy-on-write bytes, the caches' hits, misses and evictions, and the
@@ -283,7 +286,20 @@ end
 -- @return true; or nil, message, code
 function methods.resize(image, new_size, opts)
     arguments.image(image, "resize")
-    return resize(image, arguments.bytes(new_size, "resize", "the size"), opts)
+    local flat = arguments.options(RESIZE_OPTIONS, opts, "resize")
+    return resize(image, arguments.bytes(new_size, "resize", "the size"), flat)
+end
+
+local write_zeroes = methods.write_zeroes
+
+--- Writes zeroes.
+-- @tparam integer offset guest bytes
+-- @tparam integer length bytes
+-- @tparam[opt] table opts unmap: host clusters may be given up (false)
+-- @return true; or nil, message, code
+function methods.write_zeroes(image, offset, length, opts)
+    if opts ~= nil then opts = arguments.options(ZERO_OPTIONS, opts, "write_zeroes") end
+    return write_zeroes(image, offset, length, opts)
 end
 
 --- Opens a queue of requests on the image, for coroutines and callbacks: see qcow2.queue.

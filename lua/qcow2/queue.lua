@@ -11,10 +11,12 @@
 --     queue:run()
 --
 -- A method called in a coroutine waits there and returns what the image's method of that name returns. With a callback as its last argument it
--- returns at once, and `run` or `poll` call the callback with those values. When all slots are taken a method goes on with other
--- requests until one is free, so callbacks may run in it. One thread: nothing happens but in the queue's own methods.
+-- returns at once, and `run` or `poll` call the callback with those values. When all slots are taken, coroutines wait in the order in which
+-- they came; a method with a callback goes on with other requests until a slot is free, so callbacks may run in it.
+-- One thread: nothing happens but in the queue's own methods.
 -- @module qcow2.queue
 
+local arguments = require "qcow2.arguments"
 local core = require "qcow2.core"
 local known_options = require "qcow2.known_options"
 
@@ -24,6 +26,8 @@ local OPTIONS = {
     { name = "depth", kind = "integer", min = 1, max = 1024, default = 32 },
     { name = "aio", kind = "choice", choices = { "auto", "io_uring", "threads", "sync" } },
 }
+
+local ZERO_OPTIONS = { { name = "unmap", kind = "boolean", default = false } }
 
 local methods = {}
 local metatable = { __index = methods }
@@ -37,7 +41,7 @@ function queue.on_image(image, opts)
     if not flat then return nil, message, "EINVAL" end
     local handle, why, code = core.queue(image, flat.depth, flat.aio)
     if not handle then return nil, why, code end
-    return setmetatable({ handle = handle, depth = flat.depth, waiting = {} }, metatable)
+    return setmetatable({ handle = handle, depth = flat.depth, under_way = 0, waiting = {}, line = {} }, metatable)
 end
 
 function metatable.__tostring(self) return ("qcow2.Queue (depth %d)"):format(self.depth) end
@@ -46,21 +50,35 @@ function metatable.__close(self) self:close() end
 
 --- Ends the queue, after all that is under way has ended; nobody is told of it any more.
 function methods.close(self)
-    self.waiting = {}
+    self.waiting, self.line, self.under_way, self.closed = {}, {}, 0, true
     self.handle:close()
 end
 
 -- ---- going on ----
 
+local function resume(self, thread, ...)
+    local good, message = coroutine.resume(thread, ...)
+    if not good then self.failure = self.failure or debug.traceback(thread, message) end
+end
+
+--- Coroutines that found no slot go on in the order in which they came.
+local function serve_line(self)
+    while self.line[1] and self.under_way < self.depth do resume(self, table.remove(self.line, 1)) end
+end
+
 --- Tells whoever waits for a request that it is done.
 local function deliver(self, number, ...)
     local waiter = self.waiting[number]
     self.waiting[number] = nil
+    self.under_way = self.under_way - 1
     if waiter then waiter(...) end
+    serve_line(self)
     return true
 end
 
+--- False: nothing has ended. What was told may have closed the queue.
 local function reap(self, wait)
+    if self.closed then return false end
     local function took(number, ...)
         return number and deliver(self, number, ...) or false
     end
@@ -84,11 +102,6 @@ function methods.run(self)
     return true
 end
 
-local function resume(self, thread, ...)
-    local good, message = coroutine.resume(thread, ...)
-    if not good then self.failure = self.failure or debug.traceback(thread, message) end
-end
-
 --- Starts a function in a coroutine, in which the queue's methods wait.
 -- @treturn thread the coroutine
 function methods.spawn(self, func, ...)
@@ -99,19 +112,36 @@ end
 
 -- ---- requests ----
 
-local function submit(self, ...)
-    local number = self.handle:submit(...)
-    while not number do
-        reap(self, true)
-        number = self.handle:submit(...)
+--- The methods end in calls of `request`, so what it raises is their caller's.
+local function check_open(self)
+    if self.closed then error("queue: attempt to use a closed queue", 3) end
+end
+
+--- Waits until a slot is free: a coroutine in the line, anybody else by going on with what is under way.
+local function wait_for_slot(self, in_coroutine)
+    if in_coroutine and (self.line[1] or self.under_way >= self.depth) then
+        self.line[#self.line + 1] = coroutine.running()
+        coroutine.yield(self)
     end
+    while self.under_way >= self.depth and reap(self, true) do end
+end
+
+--- Hands the request to the core. What it calls misuse is the caller's of a method.
+local function submit(self, ...)
+    local good, number = pcall(self.handle.submit, self.handle, ...)
+    if not good then error("queue: " .. tostring(number):gsub("^[^:]*:%d+: ", ""), 3) end
+    assert(number, "a slot was free")
+    self.under_way = self.under_way + 1
     return number
 end
 
 --- Starts a request; `finish` turns the core's result into the method's.
 local function request(self, finish, callback, ...)
-    if callback ~= nil and type(callback) ~= "function" then error("queue: a callback must be a function", 3) end
-    if callback == nil and not coroutine.isyieldable() then error("queue: a callback is needed outside of a coroutine", 3) end
+    if callback ~= nil and type(callback) ~= "function" then error("queue: a callback must be a function", 2) end
+    if callback == nil and not coroutine.isyieldable() then error("queue: a callback is needed outside of a coroutine", 2) end
+    check_open(self)
+    wait_for_slot(self, callback == nil)
+    check_open(self)
     local number = submit(self, ...)
     if callback then
         self.waiting[number] = function(...) callback(finish(...)) end
@@ -127,6 +157,7 @@ local function as_it_is(...) return ... end
 --- Reads `length` bytes.
 -- @return a string; or nil, message, code
 function methods.read(self, offset, length, callback)
+    length = arguments.bytes(length, "queue:read", "the length")
     local buffer, message, code = core.buffer(length)
     if not buffer then return nil, message, code end
     return request(self, function(done, ...)
@@ -151,6 +182,7 @@ function methods.write(self, offset, bytes, callback) return request(self, as_it
 -- @return true; or nil, message, code
 function methods.write_zeroes(self, offset, length, opts, callback)
     if type(opts) == "function" then opts, callback = nil, opts end
+    opts = opts and arguments.options(ZERO_OPTIONS, opts, "queue:write_zeroes")
     return request(self, as_it_is, callback, "write_zeroes", offset, length, opts and opts.unmap)
 end
 
