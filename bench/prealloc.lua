@@ -31,8 +31,8 @@ local ENVS = {
 
 local HINT_ENVS = table.move(ENVS, 1, #ENVS, 1, {})
 for _, hint in ipairs { "64K", "1M" } do
-    table.insert(HINT_ENVS, { id = "raw, hint " .. hint, hint = hint, create = { format = "raw" } })
-    table.insert(HINT_ENVS, { id = "qcow2, hint " .. hint, hint = hint, create = {} })
+    table.insert(HINT_ENVS, { id = "raw, hint " .. hint, create = { format = "raw", extent_size_hint = hint } })
+    table.insert(HINT_ENVS, { id = "qcow2, hint " .. hint, create = { extent_size_hint = hint } })
 end
 
 local function options_with(base, more)
@@ -44,54 +44,22 @@ end
 
 -- ---- extent size hints ----
 
-local function is_xfs(dir) return (support.capture("stat -f -c %T " .. support.quote(dir)) or ""):find "^xfs" ~= nil end
-
---- Whether create has the option, and the filesystem takes it.
-local function create_hints(dir)
+--- Whether files in the directory can have them (they can on XFS).
+local function has_hints(dir)
     local path = dir .. "/hint.raw"
-    local known, image = pcall(qcow2.create, path, { size = MiB, format = "raw", extent_size_hint = "64K" })
-    if known and image then image:close() end
+    local image, _, code = qcow2.create(path, { size = MiB, format = "raw", extent_size_hint = "64K" })
+    if image then image:close() end
     os.remove(path)
-    return known and image ~= nil
-end
-
---- How files in a directory get hints: "create", "folder" (new files take over that of their folder, which xfs_io can set), or nil.
-local function hints_in(dir)
-    if not is_xfs(dir) then return nil end
-    if create_hints(dir) then return "create" end
-    if support.capture "xfs_io -V" then return "folder" end
-    io.stderr:write(("prealloc: no columns with extent size hints in %s: there is no xfs_io\n"):format(dir))
-    return nil
-end
-
---- A place in a new folder that has the hint; both are removed together.
-local function hinted_place(dir, hint)
-    local folder = dir .. "/prealloc-hint"
-    local quoted = support.quote(folder)
-    assert(support.capture(("mkdir -p %s && xfs_io -c 'extsize %s' %s"):format(quoted, hint:lower(), quoted)))
-    local place = support.place({ disk = "file", dir = folder }, "prealloc.img")
-    local remove = place.remove
-    function place.remove()
-        remove()
-        os.remove(folder)
-    end
-    return place
+    if not image and code ~= "ENOTSUP" then support.stop("prealloc: no file can be made in " .. dir) end
+    return image ~= nil
 end
 
 -- ---- random writes ----
 
---- A place for the image, and create's options, so that the file has the hint of its column.
-local function prepare(env, case)
-    local options = options_with(env.create, { size = case.size })
-    if env.hint and case.at.hints == "folder" then return hinted_place(case.at.dir, env.hint), options end
-    if env.hint then options.extent_size_hint = env.hint end
-    return support.place(case.at, "prealloc.img"), options
-end
-
 local function measure(env, case)
-    local place, options = prepare(env, case)
+    local place = support.place(case.at, "prealloc.img")
     local target = place.target()
-    local created, message = qcow2.create(target, options)
+    local created, message = qcow2.create(target, options_with(env.create, { size = case.size }))
     if not created then return { error = message } end
     created:close()
     local format = env.create.format or "qcow2"
@@ -182,7 +150,7 @@ local function places_of(setting)
     local places = {}
     for i, dir in ipairs(#setting.rest > 0 and setting.rest or { setting.dir }) do
         check_directory(dir)
-        places[i] = { disk = "file", dir = dir, hints = hints_in(dir) }
+        places[i] = { disk = "file", dir = dir, hints = has_hints(dir) }
     end
     return places
 end

@@ -255,6 +255,19 @@ describe("a backing chain", function()
     end)
 end)
 
+describe("an image with extended L2 entries", function()
+    it("is explained with entries of 16 bytes", function()
+        local image <close> = assert(qcow2.create(qcow2.memory(), { size = "2G", extended_l2 = true }))
+        local offset = (1 << 28) + (3 << 16) -- an L2 table of 4096 entries maps 256 MiB
+        assert(image:write(offset, "x"))
+        local way = image:explain(offset)
+        local l1, l2 = way[2], way[3]
+        assert.same({ "L1 entry", 1 }, { l1.what, l1.index })
+        assert.same({ "L2 entry", 3 }, { l2.what, l2.index })
+        assert.equal(l2.table_offset + 48, l2.entry_offset)
+    end)
+end)
+
 describe("create over a file that is there", function()
     local folder, remove
     setup(function() folder, remove = require("spec.support.oracle").temp_dir() end)

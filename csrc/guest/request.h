@@ -13,6 +13,8 @@
  *            │ └─ round over ─ FLUSH ◀─ WANT_FLUSH┤                            │  │
  *            └────────────────────────────────────┴────────────────────────────┘  │
  *            any failure, or all done ──▶ NOTE (corrupt image: header) ──▶ DONE ◀─┘
+ *
+ * The first change of an image with autoclear features goes from start to CLAIM (the header loses those not kept) before PLAN.
  */
 #ifndef QCOW2_GUEST_REQUEST_H
 #define QCOW2_GUEST_REQUEST_H

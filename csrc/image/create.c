@@ -16,6 +16,7 @@
 #include "image/chain.h"
 #include "image/data_file.h"
 #include "image/names.h"
+#include "storage/extent_hint.h"
 #include "storage/file_posix.h"
 
 #define FILL_LENGTH MEMORY_ZEROES_SIZE
@@ -117,9 +118,19 @@ static int write_blocks(struct file *file, const struct layout *layout, struct e
     return result;
 }
 
-static int write_image(struct file *file, const struct layout *layout, const uint8_t *header, struct error *error) {
+/* XFS refuses a hint for a file that has extents, and other filesystems all hints: these are found out while the old bytes are there. */
+static int empty_file(struct file *file, const struct create_options *options, struct error *error) {
+    const uint64_t hint = options->extent_size_hint;
+    struct error refused = {.code = 0};
+    if (hint > 0 && extent_hint_set(file, hint, &refused) == -ENOTSUP) return error_set(error, -ENOTSUP, "%s", refused.text);
+    const int result = file_truncate(file, 0, error);
+    return result < 0 || hint == 0 ? result : extent_hint_set(file, hint, error);
+}
+
+static int write_image(struct file *file, const struct create_options *options, const struct layout *layout, const uint8_t *header,
+                       struct error *error) {
     const uint64_t l1_end = geometry_offset(&layout->geometry, total_clusters(layout) - layout->l1) + layout->l1_entries * 8;
-    int result = file_truncate(file, 0, error);
+    int result = empty_file(file, options, error);
     if (result == 0) result = file_truncate(file, l1_end, error);
     if (result == 0) result = write_table(file, layout, error);
     if (result == 0) result = write_blocks(file, layout, error);
@@ -209,7 +220,7 @@ static int make_data_file(const struct file *file, const struct create_options *
     int result = file_posix_is_at(file, path) ? error_set(error, -EINVAL, "data_file '%s' is the image itself", path) : 0;
     if (result == 0) {
         const unsigned flags = (options->direct ? FILE_POSIX_DIRECT : 0) | (options->no_sync ? FILE_POSIX_NO_SYNC : 0);
-        result = data_file_create(path, options->size, flags, &data, error);
+        result = data_file_create(path, options->size, options->extent_size_hint, flags, &data, error);
     }
     file_release(data);
     memory_free(path);
@@ -219,7 +230,7 @@ static int make_data_file(const struct file *file, const struct create_options *
 static int create_raw(struct file *file, const struct create_options *options, struct error *error) {
     if (options->preallocation == PREALLOCATION_METADATA)
         return error_set(error, -EINVAL, "preallocation 'metadata' makes no sense for a raw image");
-    int result = file_truncate(file, 0, error);
+    int result = empty_file(file, options, error);
     if (result == 0) result = file_truncate(file, options->size, error);
     return result < 0 ? result
                       : fill_range(file, options->preallocation == PREALLOCATION_OFF ? PREALLOCATION_METADATA : options->preallocation, 0,
@@ -239,12 +250,13 @@ static int create_qcow2(struct file *file, const struct create_options *options,
     int result = plan_layout(options, &layout, error);
     if (result == 0) result = make_header(options, &layout, &header, error);
     if (result == 0) result = make_data_file(file, options, error);
-    if (result == 0) result = write_image(file, &layout, header, error);
+    if (result == 0) result = write_image(file, options, &layout, header, error);
     memory_free(header);
     return result;
 }
 
-/* With the file for itself from before the first change to after the last; preallocation's own image is the writer while it is open. */
+/* As the file's writer from the first change to the last; while preallocation's own image is open, that one is the writer and this a
+ * reader. */
 static int make_image(struct file *file, const struct create_options *options, struct error *error) {
     const bool preallocates = options->format == IMAGE_QCOW2 && is_preallocated(options);
     struct error ignored = {.code = 0};

@@ -10,6 +10,7 @@
 
 #include "base/memory.h"
 #include "image/names.h"
+#include "storage/extent_hint.h"
 #include "storage/file_posix.h"
 
 static bool has_data_file(const struct image *image) { return image->format == IMAGE_QCOW2 && image->geometry.data_file; }
@@ -59,13 +60,14 @@ int data_file_open(struct image *image, const struct image_options *options, str
     return result;
 }
 
-int data_file_create(const char *path, uint64_t size, unsigned flags, struct file **file, struct error *error) {
+int data_file_create(const char *path, uint64_t size, uint64_t hint, unsigned flags, struct file **file, struct error *error) {
     int result = file_posix_open(path, FILE_POSIX_WRITE | FILE_POSIX_CREATE | flags, file, error);
     if (result < 0) return error_prefix(error, "data_file");
     result = file_change_use(*file, FILE_USE_NOTHING, FILE_USE_WRITE, error);
     if (result == 0) {
         struct error ignored = {.code = 0};
         result = file_truncate(*file, 0, error);
+        if (result == 0 && hint > 0) result = extent_hint_set(*file, hint, error);
         if (result == 0) result = file_truncate(*file, size, error);
         file_change_use(*file, FILE_USE_WRITE, FILE_USE_NOTHING, &ignored);
     }

@@ -11,8 +11,8 @@
  * the options name one, is an error. */
 int data_file_open(struct image *image, const struct image_options *options, struct error *error);
 
-/* Makes the file at `path` anew, `size` bytes of zeroes, and gives it back open. */
-int data_file_create(const char *path, uint64_t size, unsigned flags, struct file **file, struct error *error);
+/* Makes the file at `path` anew, `size` bytes of zeroes, with an extent size hint of `hint` bytes (0: none), and gives it back open. */
+int data_file_create(const char *path, uint64_t size, uint64_t hint, unsigned flags, struct file **file, struct error *error);
 
 /* Makes it `size` bytes long, where there is one. */
 int data_file_resize(struct image *image, uint64_t size, struct error *error);

@@ -12,6 +12,7 @@
 
 #include "base/bytes.h"
 #include "base/memory.h"
+#include "base/timed.h"
 #include "storage/file_model.h"
 
 struct worker {
@@ -64,8 +65,7 @@ static int open_ring(struct bench *bench, const struct bench_job *jobs, unsigned
         return error_set(error, -EINVAL, "%u jobs that share a ring have %u requests under way (iodepth); at most %u are allowed", count,
                          depth / MOVES_MAX, most / MOVES_MAX);
     }
-    if (bench->virtual_time) return ring_virtual_open(jobs[0].image->file, depth, ring, error);
-    return ring_open(aio, depth, ring, error);
+    return ring_open_on(jobs[0].image->file, aio, depth, ring, error);
 }
 
 static int open_rings(struct bench *bench, const struct bench_job *jobs, enum ring_kind aio, const struct scheduler_options *scheduler,
@@ -101,11 +101,7 @@ static struct bench *new_bench(unsigned job_count) {
     bench->job_pointers = memory_array(job_count, sizeof *bench->job_pointers);
     bench->workers = memory_array(job_count, sizeof *bench->workers);
     pthread_mutex_init(&bench->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&bench->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    timed_init(&bench->changed);
     if (bench->jobs != NULL && bench->job_pointers != NULL && bench->workers != NULL) return bench;
     bench_free(bench);
     return NULL;

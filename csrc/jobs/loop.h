@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * Running jobs to their end: all of them in one thread on one ring (a simulated disk, a scheduler in between), or each in
- * a native worker with a ring of its own.
+ * Running the jobs of one ring to their end, in one thread: all jobs of a run where they are on a simulated disk or below a
+ * scheduler, else one, in a native worker.
  */
 #ifndef QCOW2_JOBS_LOOP_H
 #define QCOW2_JOBS_LOOP_H

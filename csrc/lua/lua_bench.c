@@ -134,7 +134,6 @@ static struct lua_bench *push_run(lua_State *L, lua_Integer count) {
 }
 
 int lua_bench_new(lua_State *L) {
-    static const char *const forms[] = {"auto", "io_uring", "threads", "sync", NULL}; /* in the order of enum ring_kind */
     luaL_checktype(L, 1, LUA_TTABLE);
     luaL_checktype(L, 2, LUA_TTABLE);
     const lua_Integer count = (lua_Integer) lua_rawlen(L, 1);
@@ -147,7 +146,7 @@ int lua_bench_new(lua_State *L) {
     lua_getfield(L, 2, "scheduler");
     const bool scheduled = !lua_isnil(L, -1);
     const struct scheduler_options scheduler = scheduled ? read_scheduler(L, lua_gettop(L)) : scheduler_options_default();
-    const enum ring_kind aio = has_aio ? (enum ring_kind) lua_field_choice(L, 2, "aio", "auto", forms) : jobs[0].image->aio;
+    const enum ring_kind aio = has_aio ? (enum ring_kind) lua_field_choice(L, 2, "aio", "auto", ring_kind_names) : jobs[0].image->aio;
     struct error error = {.code = 0};
     bench_new(jobs, (unsigned) count, aio, scheduled ? &scheduler : NULL, &self->bench, &error);
     if (error.code == 0) {

@@ -19,7 +19,6 @@ static void read_cache_mode(lua_State *L, int index, struct image_options *optio
 
 struct image_options lua_options_open(lua_State *L, int index) {
     static const char *const formats[] = {"probe", "raw", "qcow2", NULL};
-    static const char *const aios[] = {"auto", "io_uring", "threads", "sync", NULL}; /* in the order of enum ring_kind */
     static const char *const cows[] = {"write", "zero", "skip", NULL};
     static const char *const detects[] = {"off", "on", "unmap", NULL};
     static const char *const discards[] = {"unmap", "ignore", NULL};
@@ -31,7 +30,7 @@ struct image_options lua_options_open(lua_State *L, int index) {
     options.open_data_file = lua_field_boolean(L, index, "open_data_file", true);
     options.data_file = lua_field_string(L, index, "data_file");
     options.force_share = lua_field_boolean(L, index, "force_share", false);
-    options.aio = (enum ring_kind) lua_field_choice(L, index, "aio", "auto", aios);
+    options.aio = (enum ring_kind) lua_field_choice(L, index, "aio", "auto", ring_kind_names);
     options.cow = (enum image_cow) lua_field_choice(L, index, "cow", "skip", cows);
     const int detect = lua_field_choice(L, index, "detect_zeroes", "off", detects);
     options.detect_zeroes = detect > 0;
@@ -67,6 +66,7 @@ struct create_options lua_options_create(lua_State *L, int index) {
         .cluster_bits = log2_of(lua_field_integer(L, index, "cluster_size", UINT64_C(1) << FORMAT_CLUSTER_BITS_DEFAULT)),
         .refcount_order = log2_of(lua_field_integer(L, index, "refcount_bits", UINT64_C(1) << FORMAT_REFCOUNT_ORDER_DEFAULT)),
         .preallocation = (enum preallocation) lua_field_choice(L, index, "preallocation", "off", preallocations),
+        .extent_size_hint = lua_field_integer(L, index, "extent_size_hint", 0),
         .lazy_refcounts = lua_field_boolean(L, index, "lazy_refcounts", false),
         .extended_l2 = lua_field_boolean(L, index, "extended_l2", false),
         .data_file = lua_field_string(L, index, "data_file"),

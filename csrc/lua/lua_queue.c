@@ -31,16 +31,10 @@ static struct lua_queue *check_queue(lua_State *L) {
 
 /* ---- life ---- */
 
-static int open_ring(struct image *image, unsigned depth, int aio, struct ring **ring, struct error *error) {
-    if (file_is_model(image->file)) return ring_virtual_open(image->file, depth * MOVES_MAX, ring, error);
-    return ring_open(aio < 0 ? image->aio : (enum ring_kind) aio, depth * MOVES_MAX, ring, error);
-}
-
 int lua_queue_new(lua_State *L) {
-    static const char *const forms[] = {"auto", "io_uring", "threads", "sync", NULL}; /* in the order of enum ring_kind */
     lua_image_check(L, 1);
     const uint64_t depth = lua_check_unsigned(L, 2, "depth");
-    const int aio = lua_isnoneornil(L, 3) ? -1 : luaL_checkoption(L, 3, NULL, forms);
+    const int aio = lua_isnoneornil(L, 3) ? -1 : luaL_checkoption(L, 3, NULL, ring_kind_names);
     luaL_argcheck(L, depth >= 1 && depth <= QUEUE_DEPTH_MAX, 2, "depth is 1 to 1024");
     struct error error = {.code = 0};
     struct lua_queue *self = lua_newuserdatauv(L, sizeof *self, 2);
@@ -52,7 +46,8 @@ int lua_queue_new(lua_State *L) {
     lua_setiuservalue(L, -2, BYTES_VALUE);
     struct image *image = lua_image_check(L, 1); /* after what may run Lua code (see lua_image) */
     struct ring *ring = NULL;
-    if (open_ring(image, (unsigned) depth, aio, &ring, &error) < 0) return lua_error_push(L, &error);
+    const enum ring_kind kind = aio < 0 ? image->aio : (enum ring_kind) aio;
+    if (ring_open_on(image->file, kind, (unsigned) depth * MOVES_MAX, &ring, &error) < 0) return lua_error_push(L, &error);
     if (queue_init(&self->queue, image, ring, (unsigned) depth) < 0) {
         ring_close(ring);
         error_set(&error, -ENOMEM, "no memory for a queue of depth %u", (unsigned) depth);

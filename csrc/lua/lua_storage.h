@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * qcow2.Storage: what an image can lie in besides a path: memory, nothing, and storage with faults put in.
+ * qcow2.Storage: what an image can lie in besides a path: memory, nothing, a file opened once, storage with faults
+ * put in, and (lua_model) a simulated disk.
  */
 #ifndef QCOW2_LUA_LUA_STORAGE_H
 #define QCOW2_LUA_LUA_STORAGE_H

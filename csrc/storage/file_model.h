@@ -32,6 +32,9 @@ const struct device_parameters *file_model_parameters(const struct file *file);
  * is the file's: other rings and synchronous calls move it too. */
 int ring_virtual_open(struct file *model, unsigned depth, struct ring **ring, struct error *error);
 
+/* A ring for jobs on the file: in its virtual time if it has one, else one of `kind` (ring_open). */
+int ring_open_on(struct file *file, enum ring_kind kind, unsigned depth, struct ring **ring, struct error *error);
+
 /* ---- for ring_virtual.c ---- */
 
 struct model_wait {          /* who waits for an operation; the caller's memory, left alone until it is over */

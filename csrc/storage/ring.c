@@ -12,11 +12,14 @@
 #include <time.h>
 
 #include "base/bytes.h"
+#include "base/timed.h"
 #include "storage/file_posix.h"
 #include "storage/ring_forms.h"
 #include "storage/vector.h"
 
 #define NANOSECONDS UINT64_C(1000000000) /* in a second */
+
+const char *const ring_kind_names[] = {"auto", "io_uring", "threads", "sync", NULL};
 
 int ring_open(enum ring_kind kind, unsigned depth, struct ring **ring, struct error *error) {
     if (depth == 0 || depth > RING_DEPTH_MAX)
@@ -74,11 +77,7 @@ struct ring_job *ring_jobs_take(struct ring_jobs *jobs) {
 
 void ring_ended_init(struct ring_ended *ended) {
     pthread_mutex_init(&ended->lock, NULL);
-    pthread_condattr_t attributes;
-    pthread_condattr_init(&attributes);
-    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
-    pthread_cond_init(&ended->changed, &attributes);
-    pthread_condattr_destroy(&attributes);
+    timed_init(&ended->changed);
 }
 
 void ring_ended_destroy(struct ring_ended *ended) {

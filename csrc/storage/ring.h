@@ -22,6 +22,9 @@ enum ring_kind {
     RING_SYNC,    /* everything in ring_submit */
 };
 
+/* "auto", "io_uring", …: by enum ring_kind; NULL ends them. */
+extern const char *const ring_kind_names[];
+
 #define RING_DEPTH_MAX 16384u
 #define RING_VIRTUAL_DEPTH_MAX (1u << 18)
 #define RING_FOREVER UINT64_MAX

@@ -109,3 +109,7 @@ int ring_virtual_open(struct file *model, unsigned depth, struct ring **ring, st
     *ring = &self->ring;
     return 0;
 }
+
+int ring_open_on(struct file *file, enum ring_kind kind, unsigned depth, struct ring **ring, struct error *error) {
+    return file_is_model(file) ? ring_virtual_open(file, depth, ring, error) : ring_open(kind, depth, ring, error);
+}

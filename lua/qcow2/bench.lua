@@ -12,6 +12,7 @@
 
 local core = require "qcow2.core"
 local known_options = require "qcow2.known_options"
+local image_options = require "qcow2.options"
 
 local bench = {}
 
@@ -69,7 +70,7 @@ local SCHEDULER = {
 }
 
 local RUN = {
-    { name = "aio", kind = "choice", choices = { "auto", "io_uring", "threads", "sync" } },
+    { name = "aio", kind = "choice", choices = image_options.AIO },
     { name = "scheduler", kind = "any" },
     { name = "progress", kind = "any" },
     { name = "progress_interval", kind = "seconds", default = 200000000 },

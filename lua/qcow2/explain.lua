@@ -7,8 +7,9 @@
 -- on down the chain until a level has the byte.
 -- @module qcow2.explain
 
-local OFFSET_MASK = 0x00fffffffffffe00
-local COPIED = 1 << 63
+local table_entry = require "qcow2.table_entry"
+
+local EXTENDED_L2 = 1 << 4 -- of incompatible_features
 
 local way_metatable = {}
 local step_metatable = { __tostring = function(step) return step.text end }
@@ -59,20 +60,22 @@ end
 --- One level of the chain. Returns the run that the offset lies in; or nil, message, code.
 local function walk_tables(way, image, level, header, offset, has_backing)
     local bits = header.cluster_bits
-    local l1_index, l2_index = offset >> (2 * bits - 3), (offset >> bits) & ((1 << (bits - 3)) - 1)
+    local entry_bits = header.incompatible_features & EXTENDED_L2 ~= 0 and 4 or 3 -- bytes of an L2 entry, as a power of two
+    local l1_index, l2_index = offset >> (2 * bits - entry_bits), (offset >> bits) & ((1 << (bits - entry_bits)) - 1)
     local entry = image:l1_entry(l1_index, level) or 0
-    local l2_offset = entry & OFFSET_MASK
+    local l2_offset, copied = table_entry.parts(entry)
     add(way, {
         what = "L1 entry", index = l1_index, table_offset = header.l1_table_offset,
         entry_offset = header.l1_table_offset + 8 * l1_index, value = entry,
         text = ("L1 table at %#x, entry %d at %#x: %s"):format(header.l1_table_offset, l1_index, header.l1_table_offset + 8 * l1_index,
-            l2_offset == 0 and "no L2 table" or ("L2 table at %#x%s"):format(l2_offset, entry & COPIED ~= 0 and ", COPIED" or "")),
+            l2_offset and ("L2 table at %#x%s"):format(l2_offset, copied and ", COPIED" or "") or "no L2 table"),
     })
     local run, message, code = image:lookup(offset, 1, level)
     if not run then return nil, message, code end
-    local where = l2_offset == 0 and "no L2 entry" or ("L2 entry %d at %#x"):format(l2_index, l2_offset + 8 * l2_index)
+    local entry_offset = l2_offset and l2_offset + (l2_index << entry_bits)
+    local where = entry_offset and ("L2 entry %d at %#x"):format(l2_index, entry_offset) or "no L2 entry"
     add(way, {
-        what = "L2 entry", index = l2_index, table_offset = l2_offset, entry_offset = l2_offset ~= 0 and l2_offset + 8 * l2_index or nil,
+        what = "L2 entry", index = l2_index, table_offset = l2_offset or 0, entry_offset = entry_offset,
         value = run, text = where .. ": " .. describe_run(run, has_backing),
     })
     if run.host_offset then describe_host(way, image, level, run, header) end

@@ -12,6 +12,7 @@ local core = require "qcow2.core"
 local explain = require "qcow2.explain"
 local queue = require "qcow2.queue"
 local size = require "qcow2.size"
+local table_entry = require "qcow2.table_entry"
 
 local methods, metatable = core.image_methods, core.image_metatable
 
@@ -20,9 +21,6 @@ local HEADER_FIELDS = {
     "refcount_table_clusters", "nb_snapshots", "snapshots_offset", "incompatible_features", "compatible_features",
     "autoclear_features", "refcount_order", "header_length", "compression_type",
 }
-
-local OFFSET_MASK = 0x00fffffffffffe00
-local COPIED = 1 << 63
 
 local header_metatable = {}
 
@@ -130,10 +128,8 @@ function methods.l1(image)
     if not raw then return nil, "a raw image has no L1 table", "ENOTSUP" end
     local list = {}
     for index, entry in ipairs(raw) do
-        local offset = entry & OFFSET_MASK
-        list[index] = setmetatable({
-            index = index - 1, raw = entry, offset = offset ~= 0 and offset or nil, copied = entry & COPIED ~= 0,
-        }, entry_metatable)
+        local offset, copied = table_entry.parts(entry)
+        list[index] = setmetatable({ index = index - 1, raw = entry, offset = offset, copied = copied }, entry_metatable)
     end
     return setmetatable(list, l1_metatable)
 end

@@ -42,6 +42,7 @@ end
 --   * refcount_bits: 1 to 64, a power of two (16): how often a cluster can be shared
 --   * compat: "1.1" (version 3, the default) or "0.10" (version 2)
 --   * preallocation: "off" (the default); "metadata": all tables, so that no write allocates; "falloc": the space too; "full": written with zeroes
+--   * extent_size_hint: in what units the filesystem shall give space, "1M" for example (XFS; elsewhere it is an error)
 --   * lazy_refcounts: refcounts may be behind on disk (false)
 --   * extended_l2: 32 subclusters a cluster, each allocated by itself; needs clusters of "16K" or more (false)
 --   * data_file: name of a file that guest bytes go to, each at its own offset, relative to this one's folder; it is made anew

@@ -16,6 +16,9 @@ local size = require "qcow2.size"
 
 local options = {}
 
+--- The choices of `aio`: how I/O is done.
+options.AIO = { "auto", "io_uring", "threads", "sync" }
+
 local L1_BYTES_MAX = 32 << 20
 local BACKING_NAME_MAX = 1023
 
@@ -46,6 +49,7 @@ local CREATE = {
         aliases = { v2 = "0.10", v3 = "1.1", [2] = "0.10", [3] = "1.1" },
     },
     { name = "preallocation", kind = "choice", choices = { "off", "metadata", "falloc", "full" }, default = "off" },
+    { name = "extent_size_hint", kind = "size", max = 0xffffffff },
     { name = "lazy_refcounts", kind = "boolean", only = "qcow2", default = false },
     { name = "extended_l2", kind = "boolean", only = "qcow2", default = false },
     { name = "backing_file", kind = "string", only = "qcow2", max = BACKING_NAME_MAX },
@@ -123,7 +127,7 @@ local OPEN = {
         name = "detect_zeroes", kind = "choice", choices = { "off", "on", "unmap" }, default = "off",
         aliases = { [false] = "off", [true] = "on" },
     },
-    { name = "aio", kind = "choice", choices = { "auto", "io_uring", "threads", "sync" }, default = "auto" },
+    { name = "aio", kind = "choice", choices = options.AIO, default = "auto" },
     { name = "cow", kind = "choice", only = "qcow2", choices = { "write", "zero", "skip" }, default = "skip" },
     { name = "backing", kind = "boolean", default = true },
     { name = "data_file", kind = "string", only = "qcow2", max = BACKING_NAME_MAX },
@@ -179,6 +183,7 @@ end
 --   refcount_bits (power of two, 1 to 64; 16),
 --   compat ("0.10" or "1.1", also "v2", "v3", 2, 3; "1.1"),
 --   preallocation ("off", "metadata", "falloc", "full"; "off"),
+--   extent_size_hint (bytes, 0 for none),
 --   lazy_refcounts, extended_l2 (boolean; false),
 --   data_file (name), data_file_raw (boolean; false),
 --   backing_file (name), backing_format ("qcow2", "raw"),

@@ -19,12 +19,13 @@
 local arguments = require "qcow2.arguments"
 local core = require "qcow2.core"
 local known_options = require "qcow2.known_options"
+local options = require "qcow2.options"
 
 local queue = {}
 
 local OPTIONS = {
     { name = "depth", kind = "integer", min = 1, max = 1024, default = 32 },
-    { name = "aio", kind = "choice", choices = { "auto", "io_uring", "threads", "sync" } },
+    { name = "aio", kind = "choice", choices = options.AIO },
 }
 
 local ZERO_OPTIONS = { { name = "unmap", kind = "boolean", default = false } }
