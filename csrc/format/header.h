@@ -63,6 +63,9 @@ int header_read(struct header *header, const uint8_t *bytes, size_t length, stru
  * limits and do not overlap one another or the header; that the L1 table covers `size`. */
 int header_check_tables(const struct header *header, uint64_t file_length, struct error *error);
 
+/* The part of that which a check cannot do without: the L1 table lies inside the file, is aligned and covers `size`. */
+int header_check_l1(const struct header *header, uint64_t file_length, struct error *error);
+
 /* Refuses incompatible bits that are not in FORMAT_INCOMPATIBLE_KNOWN with -ENOTSUP, naming each by the feature name table or its
  * number. */
 int header_check_features(const struct header *header, struct error *error);

@@ -25,19 +25,23 @@ struct area {
     uint64_t offset, bytes;
 };
 
-static int check_sizes(const struct header *header, struct error *error) {
+static int check_l1_size(const struct header *header, struct error *error) {
     const struct geometry geometry = header_geometry(header);
     const uint64_t l1_entries = geometry_l1_entries(&geometry, header->size);
-    const uint64_t table_clusters_max = FORMAT_REFCOUNT_TABLE_BYTES_MAX >> geometry.cluster_bits;
     if (header->l1_size > FORMAT_L1_BYTES_MAX / L1_ENTRY_SIZE) {
         return error_set(error, ERROR_CORRUPT, "l1_size at offset 36 is %" PRIu32 "; at most %" PRIu64 " (32 MiB of entries) is allowed",
                          header->l1_size, FORMAT_L1_BYTES_MAX / L1_ENTRY_SIZE);
     }
-    if (header->l1_size < l1_entries) {
-        return error_set(error, ERROR_CORRUPT,
-                         "l1_size at offset 36 is %" PRIu32 "; the virtual size of %" PRIu64 " bytes at offset 24 takes %" PRIu64,
-                         header->l1_size, header->size, l1_entries);
-    }
+    if (header->l1_size >= l1_entries) return 0;
+    return error_set(error, ERROR_CORRUPT,
+                     "l1_size at offset 36 is %" PRIu32 "; the virtual size of %" PRIu64 " bytes at offset 24 takes %" PRIu64,
+                     header->l1_size, header->size, l1_entries);
+}
+
+static int check_sizes(const struct header *header, struct error *error) {
+    const uint64_t table_clusters_max = FORMAT_REFCOUNT_TABLE_BYTES_MAX >> header->cluster_bits;
+    const int r = check_l1_size(header, error);
+    if (r < 0) return r;
     if (header->refcount_table_clusters == 0 || header->refcount_table_clusters > table_clusters_max) {
         return error_set(error, ERROR_CORRUPT, "refcount_table_clusters at offset 56 is %" PRIu32 "; 1 to %" PRIu64 " (8 MiB) are allowed",
                          header->refcount_table_clusters, table_clusters_max);
@@ -61,6 +65,16 @@ static int check_area(const struct area *area, uint64_t cluster_size, uint64_t f
                      area->field_offset, area->offset, area->table, area->bytes, file_length);
 }
 
+static struct area l1_area(const struct header *header) {
+    return (struct area){"an L1 table", "l1_table_offset", 40, header->l1_table_offset, (uint64_t) header->l1_size * L1_ENTRY_SIZE};
+}
+
+int header_check_l1(const struct header *header, uint64_t file_length, struct error *error) {
+    const struct area area = l1_area(header);
+    const int r = check_l1_size(header, error);
+    return r < 0 ? r : check_area(&area, UINT64_C(1) << header->cluster_bits, file_length, error);
+}
+
 static bool overlap(const struct area *a, const struct area *b) {
     return a->offset < b->offset + b->bytes && b->offset < a->offset + a->bytes;
 }
@@ -70,7 +84,7 @@ int header_check_tables(const struct header *header, uint64_t file_length, struc
     if (r < 0) return r;
     const uint64_t cluster_size = UINT64_C(1) << header->cluster_bits;
     const struct area areas[] = {
-        {"an L1 table", "l1_table_offset", 40, header->l1_table_offset, (uint64_t) header->l1_size * L1_ENTRY_SIZE},
+        l1_area(header),
         {"a refcount table", "refcount_table_offset", 48, header->refcount_table_offset, header->refcount_table_clusters * cluster_size},
         {"a snapshot table", "snapshots_offset", 64, header->snapshots_offset, (uint64_t) header->nb_snapshots * SNAPSHOT_ENTRY_SIZE_MIN},
     };

@@ -12,6 +12,8 @@
 
 #include "base/bytes.h"
 #include "base/memory.h"
+#include "image/checkup.h"
+#include "image/head.h"
 #include "image/inactive.h"
 #include "storage/file_model.h"
 #include "storage/file_posix.h"
@@ -39,21 +41,9 @@ unsigned image_file_flags(const struct image_options *options) {
 /* ---- header ---- */
 
 static int read_header(struct image *image, uint64_t file_length, struct error *error) {
-    uint8_t probe[HEADER_PROBE_SIZE] = {0};
-    const size_t probed = (size_t) min_u64(sizeof probe, file_length);
-    uint32_t cluster_bits = 0;
-    int result = file_read(image->file, 0, probe, probed, error);
-    if (result == 0) result = header_probe(probe, probed, &cluster_bits, error);
-    if (result < 0) return result;
-    const size_t length = (size_t) min_u64(UINT64_C(1) << cluster_bits, file_length);
-    uint8_t *bytes = memory_aligned(length);
-    if (bytes == NULL) return error_set(error, -ENOMEM, "no memory for the header");
-    result = file_read(image->file, 0, bytes, length, error);
-    if (result == 0) result = header_read(&image->header, bytes, length, error);
-    memory_free(bytes);
-    if (result == 0) result = header_check_features(&image->header, error);
-    if (result == 0) result = header_check_tables(&image->header, file_length, error);
-    return result;
+    header_clear(&image->header);
+    const int result = head_read(image->file, file_length, &image->header, error);
+    return result < 0 ? result : header_check_tables(&image->header, file_length, error);
 }
 
 static int refuse_unsupported(const struct image *image, struct error *error) {
@@ -71,11 +61,35 @@ static int refuse_unsupported(const struct image *image, struct error *error) {
     if ((header->incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0) {
         return error_set(error, ERROR_CORRUPT, "the image is marked corrupt (incompatible feature bit 1): it opens for reading only");
     }
-    if ((header->incompatible_features & FORMAT_INCOMPATIBLE_DIRTY) != 0) {
-        return error_set(error, ERROR_CORRUPT,
-                         "the image is marked dirty (incompatible feature bit 0): its refcounts must be rebuilt before writing");
-    }
     return 0;
+}
+
+/* ---- repair ---- */
+
+static int repair(struct image *image, struct error *error) {
+    const struct checkup_options options = {.repair = CHECKUP_FIX_ALL, .memory_limit = CHECKUP_MEMORY};
+    struct checkup checkup;
+    int result = checkup_run(&checkup, image->file, &options, error);
+    if (result == 0 && checkup.corruptions + checkup.check_errors > 0) {
+        result = error_set(error, ERROR_CORRUPT, "repairing the image left %llu corruptions and %llu places that could not be checked",
+                           (unsigned long long) checkup.corruptions, (unsigned long long) checkup.check_errors);
+    }
+    checkup_end(&checkup);
+    return result;
+}
+
+/* An image marked dirty is repaired before it is written; whoever asks for it has any image repaired, and one whose tables are no good
+ * is only readable after that. */
+static int read_sound_header(struct image *image, const struct image_options *options, uint64_t *file_bytes, struct error *error) {
+    int result = options->repair && !image->read_only ? repair(image, error) : 0;
+    if (result == 0 && options->repair) result = file_length(image->file, file_bytes, error);
+    if (result == 0) result = read_header(image, *file_bytes, error);
+    if (result == 0) result = refuse_unsupported(image, error);
+    if (result < 0 || image->read_only || (image->header.incompatible_features & FORMAT_INCOMPATIBLE_DIRTY) == 0) return result;
+    result = repair(image, error);
+    if (result < 0) return error_prefix(error, "the image is marked dirty (incompatible feature bit 0)");
+    result = file_length(image->file, file_bytes, error);
+    return result < 0 ? result : read_header(image, *file_bytes, error);
 }
 
 /* ---- tables ---- */
@@ -166,8 +180,7 @@ static int open_rooms(struct image *image, const struct image_options *options, 
 
 static int open_qcow2(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
     image->format = IMAGE_QCOW2;
-    int result = read_header(image, file_length, error);
-    if (result == 0) result = refuse_unsupported(image, error);
+    const int result = read_sound_header(image, options, &file_length, error);
     if (result < 0) return result;
     image->geometry = header_geometry(&image->header);
     image->size = image->header.size;
@@ -278,6 +291,43 @@ static int trim(struct image *image, struct error *error) {
     const uint64_t length = max_u64(geometry_offset(&image->geometry, image->alloc.end), image->alloc.length_at_open);
     if (image->alloc.file_length <= length || image->alloc.end == 0) return 0;
     return file_truncate(image->file, length, error);
+}
+
+/* Rooms as they were, filled anew from a file that has changed below them. */
+static int reload(struct image *image, struct error *error) {
+    const struct cache *l2 = &image->map.l2, *blocks = &image->refcount.blocks;
+    const struct image_options options = {.overlap_check = image->overlap.checked,
+                                          .discard_ignored = image->discard_ignored,
+                                          .l2_cache_size = (uint64_t) l2->slot_count * l2->slot_size,
+                                          .l2_cache_entry_size = l2->slot_size,
+                                          .refcount_cache_size = (uint64_t) blocks->slot_count * blocks->slot_size};
+    uint64_t length = 0;
+    alloc_destroy(&image->alloc);
+    map_destroy(&image->map);
+    refcount_destroy(&image->refcount);
+    overlap_destroy(&image->overlap);
+    int result = file_length(image->file, &length, error);
+    if (result == 0) result = read_header(image, length, error);
+    if (result == 0) image->corrupt = image->corrupt_noted = (image->header.incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0;
+    if (result == 0) result = open_rooms(image, &options, length, error);
+    image->corrupt |= result < 0;
+    return result;
+}
+
+int image_checkup(struct image *image, const struct checkup_options *options, struct checkup *checkup, struct error *error) {
+    int result = 0;
+    if (options->repair != CHECKUP_LOOK && image->read_only) {
+        return error_set(error, -EROFS, "'%s' is open for reading only", image->file->name);
+    }
+    if (!image->read_only) result = flush_all(image, error);
+    if (result == 0 && !image->read_only) result = trim(image, error);
+    if (result == 0) result = checkup_run(checkup, image->file, options, error);
+    if (options->repair != CHECKUP_LOOK || !image->read_only) {
+        struct error reload_error = {.code = 0};
+        const int reloaded = reload(image, &reload_error);
+        if (reloaded < 0 && result == 0) result = error_set(error, reloaded, "%s", reload_error.text);
+    }
+    return result;
 }
 
 int image_close(struct image *image, struct error *error) {

@@ -9,6 +9,7 @@
 #define QCOW2_IMAGE_OPEN_H
 
 #include "guest/request.h"
+#include "image/checkup.h"
 
 enum image_open_format {
     IMAGE_OPEN_PROBE,
@@ -24,6 +25,7 @@ struct image_options {
     bool open_backing, force_share;
     bool open_data_file;   /* false: guest bytes that lie in an external data file cannot be read */
     const char *data_file; /* its path; NULL: as the image says */
+    bool repair; /* check and repair it first, whatever it is marked as */
     enum image_cow cow;
     enum ring_kind aio;            /* for queues and benchmark jobs */
     unsigned overlap_check;        /* bits of overlap_kind */
@@ -41,6 +43,10 @@ unsigned image_file_flags(const struct image_options *options);
 
 /* Opens the image in `file` (shared, not taken), without what lies below it. */
 int image_open_level(struct file *file, const struct image_options *options, struct image **image, struct error *error);
+
+/* Checks an open image, which no request may be using, and repairs it if asked for; what is in memory goes to the file before, and is
+ * read anew after. `checkup` has to be ended. */
+int image_checkup(struct image *image, const struct checkup_options *options, struct checkup *checkup, struct error *error);
 
 /* Flushes, trims, unlocks and frees the image and its chain. Returns the flush's result; NULL is ignored. */
 int image_close(struct image *image, struct error *error);

@@ -7,6 +7,7 @@
  *   lua_options  option tables as structs                       lua_field    fields of tables
  *   lua_bench    benchmark runs                                 lua_queue    many requests at once
  *   lua_model    simulated disks                                lua_error    nil, message, code
+ *   lua_check    check and repair
  *
  * The module `qcow2` is the face; scripts do not require this one.
  */
@@ -17,6 +18,7 @@
 #include "base/memory.h"
 #include "lua/lua_bench.h"
 #include "lua/lua_buffer.h"
+#include "lua/lua_check.h"
 #include "lua/lua_error.h"
 #include "lua/lua_image.h"
 #include "lua/lua_inspect.h"
@@ -50,6 +52,7 @@ int luaopen_qcow2_core(lua_State *L);
 __attribute__((visibility("default"))) int luaopen_qcow2_core(lua_State *L) {
     static const luaL_Reg functions[] = {{"create", lua_image_create},
                                          {"open", lua_image_open},
+                                         {"check", lua_check_target},
                                          {"buffer", lua_buffer_new},
                                          {"memory", lua_storage_memory},
                                          {"null", lua_storage_null},
@@ -72,6 +75,7 @@ __attribute__((visibility("default"))) int luaopen_qcow2_core(lua_State *L) {
     lua_queue_register(L);
     lua_image_register(L);
     lua_inspect_methods(L);
+    lua_check_methods(L);
     lua_setfield(L, -2, "image_methods");
     luaL_getmetatable(L, LUA_IMAGE_TYPE);
     lua_setfield(L, -2, "image_metatable");

@@ -35,6 +35,8 @@ static void check_unused(lua_State *L, const struct lua_image *self, const char 
     if (self->users > 0) luaL_error(L, "attempt to %s an image with %d open queues or benchmark runs", what, (int) self->users);
 }
 
+void lua_image_check_unused(lua_State *L, int index, const char *what) { check_unused(L, check_userdata(L, index), what); }
+
 /* ---- life ---- */
 
 /* Whatever may run Lua code (a metamethod, a finalizer when memory is asked for) may close an image or a storage. So each function here

@@ -22,6 +22,9 @@ struct image *lua_image_check(lua_State *L, int index);
 /* The image at the index gets one more user, or one less. */
 void lua_image_use(lua_State *L, int index, int by);
 
+/* Raises when queues or benchmark runs are using the image at the index; `what` cannot be done then. */
+void lua_image_check_unused(lua_State *L, int index, const char *what);
+
 /* core.create(path | storage, options): true. core.open(path | storage, options): an image. */
 int lua_image_create(lua_State *L);
 int lua_image_open(lua_State *L);

@@ -8,6 +8,7 @@
 
 local arguments = require "qcow2.arguments"
 local bench = require "qcow2.bench"
+local check = require "qcow2.check"
 local core = require "qcow2.core"
 local explain = require "qcow2.explain"
 local queue = require "qcow2.queue"
@@ -307,5 +308,10 @@ function methods.queue(image, opts) return queue.on_image(image, opts) end
 -- @tparam table job rw, bs, iodepth, numjobs, runtime and more
 -- @return the result, which prints as text; or nil, message, code
 function methods.bench(image, job) return bench.on_image(image, job) end
+
+--- Checks the image, and repairs it if asked to; `qcow2.check` (the module) says how and what comes back.
+-- @tparam[opt] table opts repair ("leaks", "all"), max_findings, memory_limit
+-- @return a table of numbers and findings; or nil, message, code
+function methods.check(image, opts) return check.image(image, opts) end
 
 return methods

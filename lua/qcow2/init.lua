@@ -11,6 +11,7 @@
 -- @module qcow2
 
 local arguments = require "qcow2.arguments"
+local check = require "qcow2.check"
 local bench = require "qcow2.bench"
 local core = require "qcow2.core"
 local known_options = require "qcow2.known_options"
@@ -85,6 +86,8 @@ end
 --   * data_file: path of the external data file, where it is not the one that the image names
 --   * open_data_file: false: without its external data file, so that tables can be looked at but no bytes (true)
 --   * force_share: also while another process writes to it; needs read_only (false)
+--   * repair: check and repair the image first, also when it is marked corrupt (false). One marked dirty is repaired in any case
+--     before it opens for writing
 --
 -- @return the open image; or nil, message, code
 function qcow2.open(target, opts)
@@ -93,6 +96,12 @@ function qcow2.open(target, opts)
     if not flat then return nil, message, code end
     return core.open(target, flat)
 end
+
+--- Checks an image, and repairs it if asked to; it need not be one that opens. `qcow2.check` (the module) says what comes back.
+-- @param target path, or a storage
+-- @tparam[opt] table opts repair ("leaks", "all"), max_findings, memory_limit
+-- @return a table of numbers and findings; or nil, message, code when there is nothing that can be checked
+function qcow2.check(target, opts) return check.target(target, opts) end
 
 --- A buffer: bytes aligned for O_DIRECT, for read_into and write. `#buffer` is its length; buffer:get([offset, length]) gives a string,
 -- buffer:set(offset, bytes) and buffer:fill(byte) change it and return it.
