@@ -4,7 +4,7 @@
 
 BUILD = build
 # Libraries used where they are found, each as NAME:header:library; one that is found gives -DHAVE_NAME and -llibrary.
-OPTIONAL = LIBURING:liburing.h:uring
+OPTIONAL = LIBURING:liburing.h:uring LIBDEFLATE:libdeflate.h:deflate ZSTD:zstd.h:zstd
 CFLAGS = -O2 -g
 ASSERTS = -DNDEBUG
 WARNINGS = -Wall -Wextra -Wconversion -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wmissing-declarations \

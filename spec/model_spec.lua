@@ -15,6 +15,7 @@ local SIZE_MAX, LONGEST = 8 << 20, 200000 -- bytes
 local seed = Random.seed_of_run()
 
 local folder, remove
+local has_zstd = qcow2.create(qcow2.memory(), { size = "1M", compression_type = "zstd" }) ~= nil
 
 --- What the rounds of one spec did, added up.
 local function new_totals()
@@ -47,7 +48,7 @@ local function create_options(random)
     local old = random:one_in(4)
     local extended = not old and bits >= 14 and random:one_in(2)
     return {
-        extended_l2 = extended or nil,
+        extended_l2 = extended or nil, compression_type = has_zstd and not old and random:one_in(3) and "zstd" or nil,
         size = math.min(random:between(1, 2000) * 512 + cluster_size * random:between(0, 400), SIZE_MAX),
         cluster_size = cluster_size, compat = old and "0.10" or "1.1", refcount_bits = old and 16 or 1 << random:between(0, 6),
         preallocation = random:choice { "off", "off", "off", "metadata" },
@@ -97,6 +98,7 @@ local function step(random, round)
     verbs.step(random, round.image, round.model, {
         unit = round.unit, discard_unit = round.options.extended_l2 and round.unit // 32,
         longest = math.min(random:choice { 3, 3, 400 } * round.unit, LONGEST), discard_zeroes = round.discard_zeroes,
+        compresses = round.format ~= "raw",
     })
 end
 
@@ -186,7 +188,9 @@ local function make_backing(random, path, depth)
     end
     local image = assert(qcow2.create(path, options))
     for _ = 1, random:between(1, 25) do
-        verbs.step(random, image, model, { unit = 4096, longest = LONGEST, discard_zeroes = false })
+        verbs.step(random, image, model, {
+            unit = options.cluster_size or 4096, longest = LONGEST, discard_zeroes = false, compresses = options.format ~= "raw",
+        })
     end
     assert(image:close())
     return model, options.format or "qcow2"

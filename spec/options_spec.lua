@@ -155,7 +155,7 @@ describe("options.create", function()
     it("fills every default", function()
         assert.same({
             format = "qcow2", size = 1 << 30, cluster_size = 65536, refcount_bits = 16, compat = "1.1", version = 3, preallocation = "off",
-            lazy_refcounts = false, extended_l2 = false, data_file_raw = false,
+            lazy_refcounts = false, extended_l2 = false, compression_type = "zlib", data_file_raw = false,
         }, options.create { size = "1G" })
         assert.same({ format = "raw", size = 5, preallocation = "off" }, options.create { size = 5, format = "raw" })
     end)
@@ -167,7 +167,7 @@ describe("options.create", function()
         assert.equal("integer", math.type(flat.size))
         assert.same({
             format = "qcow2", size = 1000000, cluster_size = 4096, refcount_bits = 8, compat = "1.1", version = 3, preallocation = "full",
-            lazy_refcounts = true, extended_l2 = false, data_file_raw = false,
+            lazy_refcounts = true, extended_l2 = false, compression_type = "zlib", data_file_raw = false,
         }, flat)
         for spelling, version in pairs { ["0.10"] = 2, v2 = 2, [2] = 2, ["1.1"] = 3, v3 = 3, [3] = 3 } do
             assert.equal(version, options.create({ size = 0, compat = spelling }).version)
@@ -268,7 +268,7 @@ describe("options.open", function()
         local flat = options.open()
         assert.same({
             read_only = false, cache = "writeback", cache_clean_interval = 600, overlap_check = flat.overlap_check, discard = "unmap",
-            detect_zeroes = "off", aio = "auto", cow = "skip", backing = true, force_share = false,
+            detect_zeroes = "off", aio = "auto", cow = "skip", backing = true, force_share = false, repair = false,
             open_data_file = true,
         }, flat)
         assert.is_nil(options.open({ format = "raw" }).cache_clean_interval)

@@ -32,6 +32,11 @@ _Static_assert((STANDARD_RESERVED | FORMAT_ENTRY_OFFSET | FORMAT_ENTRY_COPIED | 
 /* Bits of a compressed entry that hold the host byte offset: x in the specification. */
 static unsigned compressed_offset_bits(const struct geometry *geometry) { return 62 - (geometry->cluster_bits - 8); }
 
+uint64_t cluster_compressed_end(const struct geometry *geometry) {
+    const unsigned bits = compressed_offset_bits(geometry);
+    return UINT64_C(1) << (bits < FORMAT_HOST_OFFSET_BITS ? bits : FORMAT_HOST_OFFSET_BITS);
+}
+
 static uint64_t low_bits(unsigned count) { return (UINT64_C(1) << count) - 1; }
 
 static void decode_compressed(const struct geometry *geometry, uint64_t entry, struct cluster *cluster) {

@@ -36,6 +36,9 @@ struct cluster cluster_decode(const struct geometry *geometry, const uint8_t *by
 /* Encodes into `bytes`; the inverse for every valid cluster. */
 void cluster_encode(const struct geometry *geometry, const struct cluster *cluster, uint8_t *bytes);
 
+/* Compressed clusters lie below this host offset: their entries have fewer bits for it. */
+uint64_t cluster_compressed_end(const struct geometry *geometry);
+
 /* Subclusters: 32 a cluster with extended L2, else one, which is the cluster. Whether `cluster` has a host cluster of its own. */
 bool cluster_is_placed(const struct cluster *cluster);
 

@@ -81,7 +81,8 @@ void cow_moves(struct request *request) {
     struct move *move = moves_add(&request->moves, MOVE_WRITE, image->data, host_start + piece->head_length, 0);
     const uint64_t head = append_edge(request, move, piece->buffer, piece->head_length, piece->head_zero);
     move->offset -= head;
-    const uint8_t *bytes = request->kind == REQUEST_WRITE ? request->bytes + request->done : memory_zeroes();
+    const bool has_bytes = request->kind == REQUEST_WRITE || request->kind == REQUEST_PACK;
+    const uint8_t *bytes = has_bytes ? request->bytes + request->done : memory_zeroes();
     move_append(move, bytes, piece->progress);
     const uint8_t *tail_bytes = piece->buffer + (piece->head_zero ? 0 : piece->head_length);
     const uint64_t tail = append_edge(request, move, tail_bytes, piece->tail_length, piece->tail_zero);

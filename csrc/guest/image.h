@@ -26,8 +26,18 @@ enum image_cow {     /* what surrounds guest bytes in a new cluster, where it mu
 
 struct image_stats { /* guest requests and what they caused; bytes and operations */
     uint64_t reads, read_bytes, writes, written_bytes, zero_writes, zero_write_bytes, discards, discarded_bytes, flushes;
-    uint64_t cow_read_bytes, cow_written_bytes; /* copy-on-write: bytes around the guest's own */
+    uint64_t cow_read_bytes, cow_written_bytes;   /* copy-on-write: bytes around the guest's own */
+    uint64_t compressed_writes, compressed_bytes; /* clusters that were written compressed; what they take */
     uint64_t clusters_allocated, tables_allocated;
+};
+
+struct unpacked {                   /* the last compressed cluster that was read in part */
+    uint8_t *bytes;                 /* all of it; NULL: none */
+    uint64_t host_offset, given_up; /* where it lies packed; how often compressed clusters were given up */
+};
+
+struct packing {        /* where the next compressed cluster goes */
+    uint64_t next, end; /* host bytes that are free in the cluster that is being filled; both 0: none is */
 };
 
 struct image {
@@ -53,11 +63,16 @@ struct image {
     struct alloc alloc;
     struct flush flush;
     struct inflight inflight;
+    struct unpacked unpacked;
+    struct packing packing;
     uint64_t clean_interval; /* seconds; constant; 0 = never */
     uint64_t cleaned_at;     /* on the monotonic clock, in seconds */
     bool corrupt;            /* contradictions were met: no more writes */
     bool corrupt_noted;      /* and the header says so, as far as it can */
     struct image_stats stats;
 };
+
+/* Compressed clusters of the image were given up: what is kept of them may be another's soon. Under the lock. */
+void unpacked_forget(struct image *image);
 
 #endif

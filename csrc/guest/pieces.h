@@ -30,6 +30,12 @@ enum plan plan_wait(struct request *request, struct waiters *waiters);
 /* read.c: the next moves of `reading`, taking locks itself. PLAN_MOVE, PLAN_DONE, PLAN_WANT (of request->want_image) or PLAN_FAILED. */
 enum plan read_next(struct request *request, struct reading *reading);
 
+/* unpack.c: the run of a compressed cluster: PLAN_DONE (it was at hand), PLAN_MOVE (its packed bytes are to be read, then unpack_end) or
+ * PLAN_FAILED. unpack_drop: nothing comes of it. */
+enum plan unpack_begin(struct request *request, struct reading *reading, struct image *level, const struct run *run);
+int unpack_end(struct request *request, struct reading *reading);
+void unpack_drop(struct reading *reading);
+
 /* prepare.c: what has to be there before clusters can be taken or entries set. */
 enum plan plan_table(struct request *request, uint64_t guest_offset);
 enum plan plan_clusters(struct request *request, uint64_t count, bool exact, struct alloc_found *found);
@@ -39,6 +45,17 @@ int link_prepared(struct request *request, int result);
 /* write.c: WRITE and ALLOCATE from guest_offset on, at most `length` bytes; `bytes` NULL: zeroes, or nothing at all. */
 enum plan plan_write(struct request *request, uint64_t guest_offset, uint64_t length, const uint8_t *bytes);
 int link_data(struct request *request, int result);
+
+/* The slice that maps guest_offset, in a table that is ours alone (PLAN_DONE), or what comes before it. */
+enum plan plan_slice(struct request *request, uint64_t guest_offset, struct slot **slot);
+
+/* pack.c: packs the next guest cluster, without the lock, and gives up what was packed; then plan and link of PACK; the clusters given have
+ * lost a reference. */
+int pack_next(struct request *request);
+void pack_end(struct request *request);
+enum plan plan_pack(struct request *request, uint64_t guest_offset, uint64_t length);
+int link_packed(struct request *request, int result);
+void packing_forget(struct image *image, uint64_t host_cluster, uint64_t count);
 
 /* Gives up the references that an entry holds. */
 int drop_cluster(struct image *image, const struct cluster *cluster, uint64_t dropped_at);

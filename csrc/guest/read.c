@@ -2,7 +2,7 @@
  *
  * Reading: guest bytes resolved through the chain into moves. Each level is looked up under its own lock, never two at
  * once; what reads as zeroes is cleared here and needs no move. A list of moves is filled as far as the tables are at
- * hand; a table that is missing in the middle is asked for again when the moves so far are done. Called by request for
+ * hand; a table that is missing in the middle is asked for again when the moves so far are done. Compressed clusters are unpack's. Called by request for
  * REQUEST_READ and for the edges of copy-on-write. Changes no table.
  */
 #include <assert.h>
@@ -68,14 +68,14 @@ static void add_read(struct moves *moves, struct file *file, uint64_t host_offse
     moves_add_bytes(moves, MOVE_READ, file, host_offset, bytes, length);
 }
 
-static int add_run(struct request *request, const struct image *level, const struct run *run, uint8_t *bytes) {
-    switch (run->type) {
-        case CLUSTER_NORMAL: add_read(&request->moves, level->data, run->host_offset, bytes, run->length); return 0;
-        case CLUSTER_COMPRESSED:
-            return error_set(&request->error, -ENOTSUP, "guest offset %llu lies in a compressed cluster, which this version cannot read",
-                             (unsigned long long) run->guest_offset);
-        default: memset(bytes, 0, run->length); return 0;
-    }
+/* A compressed cluster has a list of moves for itself. */
+static enum plan add_run(struct request *request, struct reading *reading, struct image *level, const struct run *run) {
+    uint8_t *bytes = reading->bytes + reading->done;
+    if (run->type == CLUSTER_COMPRESSED) return request->moves.count > 0 ? PLAN_MOVE : unpack_begin(request, reading, level, run);
+    if (run->type == CLUSTER_NORMAL) add_read(&request->moves, level->data, run->host_offset, bytes, run->length);
+    else memset(bytes, 0, run->length);
+    reading->done += run->length;
+    return PLAN_DONE;
 }
 
 /* Somebody else will ask for the table again; nobody is going to read it now. */
@@ -88,18 +88,19 @@ static void drop_want(struct request *request) {
 
 enum plan read_next(struct request *request, struct reading *reading) {
     request->moves.count = 0;
+    if (reading->packed != NULL && unpack_end(request, reading) < 0) return PLAN_FAILED;
     while (reading->done < reading->length && request->moves.count < MOVES_MAX) {
         struct image *level = reading->top;
         struct run run;
         const uint64_t at = reading->guest_offset + reading->done;
-        const enum plan plan = resolve(request, &level, at, reading->length - reading->done, &run);
+        enum plan plan = resolve(request, &level, at, reading->length - reading->done, &run);
         if (plan == PLAN_WANT && request->moves.count > 0) {
             drop_want(request);
             return PLAN_MOVE;
         }
         if (plan != PLAN_DONE) return plan;
-        if (add_run(request, level, &run, reading->bytes + reading->done) < 0) return PLAN_FAILED;
-        reading->done += run.length;
+        plan = add_run(request, reading, level, &run);
+        if (plan != PLAN_DONE) return plan;
     }
     return request->moves.count > 0 ? PLAN_MOVE : PLAN_DONE;
 }

@@ -37,13 +37,29 @@ void request_start(struct request *request, struct image *image, enum request_ki
 /* ---- checks ---- */
 
 static bool changes_image(enum request_kind kind) {
-    return kind == REQUEST_WRITE || kind == REQUEST_ZERO || kind == REQUEST_DISCARD || kind == REQUEST_ALLOCATE || kind == REQUEST_RESIZE;
+    return kind == REQUEST_WRITE || kind == REQUEST_PACK || kind == REQUEST_ZERO || kind == REQUEST_DISCARD || kind == REQUEST_ALLOCATE ||
+           kind == REQUEST_RESIZE;
 }
 
 static const char *kind_name(enum request_kind kind) {
-    static const char *const names[] = {"read",  "write",  "write of zeroes", "discard", "allocation",
-                                        "flush", "resize", "look-up",         "look-up"};
+    static const char *const names[] = {"read",       "write", "compressed write", "write of zeroes", "discard",
+                                        "allocation", "flush", "resize",           "look-up",         "look-up"};
     return names[kind];
+}
+
+static int check_pack(struct request *request) {
+    const struct image *image = request->image;
+    const uint64_t end = request->guest_offset + request->length;
+    if (image->format == IMAGE_RAW || image->geometry.data_file) {
+        return error_set(&request->error, -ENOTSUP, "'%s' is %s: nothing can be compressed in it", image->file->name,
+                         image->format == IMAGE_RAW ? "a raw image" : "an image with an external data file");
+    }
+    if (geometry_in_cluster(&image->geometry, request->guest_offset) == 0 &&
+        (geometry_in_cluster(&image->geometry, end) == 0 || end == image->size)) {
+        return 0;
+    }
+    return error_set(&request->error, -EINVAL, "a compressed write of %llu bytes at offset %llu is not one of whole clusters of %u bytes",
+                     (unsigned long long) request->length, (unsigned long long) request->guest_offset, image->geometry.cluster_size);
 }
 
 static int check(struct request *request) {
@@ -57,6 +73,7 @@ static int check(struct request *request) {
     if (guest_range && request->kind != REQUEST_LOOKUP && image->data == NULL) {
         return error_set(&request->error, -EBADF, "'%s' was opened without its external data file", image->file->name);
     }
+    if (request->kind == REQUEST_PACK && check_pack(request) < 0) return request->error.code;
     if (!changes_image(request->kind)) return 0;
     if (image->read_only) return error_set(&request->error, -EROFS, "'%s' is open for reading only", image->file->name);
     if (image->corrupt) {
@@ -69,6 +86,7 @@ static void count(struct request *request) {
     struct image_stats *stats = &request->image->stats;
     switch (request->kind) {
         case REQUEST_READ: stats->reads++, stats->read_bytes += request->length; break;
+        case REQUEST_PACK:
         case REQUEST_WRITE: stats->writes++, stats->written_bytes += request->length; break;
         case REQUEST_ZERO: stats->zero_writes++, stats->zero_write_bytes += request->length; break;
         case REQUEST_DISCARD: stats->discards++, stats->discarded_bytes += request->length; break;
@@ -143,6 +161,7 @@ static enum plan plan(struct request *request) {
     const uint64_t at = request->guest_offset + request->done, left = request->length - request->done;
     switch (request->kind) {
         case REQUEST_WRITE: return plan_write(request, at, left, request->bytes + request->done);
+        case REQUEST_PACK: return plan_pack(request, at, left);
         case REQUEST_ALLOCATE: return plan_write(request, at, left, NULL);
         default: return plan_clear(request);
     }
@@ -202,6 +221,7 @@ static enum go follow_plan(struct request *request, enum plan result) {
 static enum go advance_plan(struct request *request) {
     struct image *image = request->image;
     enum plan result;
+    if (request->kind == REQUEST_PACK && pack_next(request) < 0) return follow_plan(request, PLAN_FAILED);
     if (image->format == IMAGE_RAW && request->kind != REQUEST_LOOKUP && request->kind != REQUEST_READ) {
         result = plan_raw(request);
     } else if (request->kind == REQUEST_READ) {
@@ -224,6 +244,7 @@ static int link_piece(struct request *request, int result) {
     pthread_mutex_lock(&image->lock);
     switch (piece->kind) {
         case PIECE_DATA: result = link_data(request, result); break;
+        case PIECE_PACKED: result = link_packed(request, result); break;
         case PIECE_CLEAR: result = link_clear(request, result); break;
         case PIECE_TABLE:
         case PIECE_COVER:
@@ -240,6 +261,7 @@ static int link_piece(struct request *request, int result) {
     memory_free(piece->buffer);
     piece->buffer = NULL;
     piece->kind = PIECE_NONE;
+    if (result < 0) unpack_drop(&request->reading);
     if (result == 0) request->done += progress;
     return result;
 }
@@ -301,6 +323,7 @@ static enum go advance_failed(struct request *request) {
 
 static enum go advance_done(struct request *request) {
     struct image *image = request->image;
+    pack_end(request);
     pthread_mutex_lock(&image->lock);
     inflight_end(&image->inflight, &request->entry);
     pthread_mutex_unlock(&image->lock);

@@ -26,6 +26,7 @@
 enum request_kind {
     REQUEST_READ,     /* guest bytes → bytes */
     REQUEST_WRITE,    /* bytes → guest bytes */
+    REQUEST_PACK,     /* the same, compressed where that makes it smaller; whole clusters, but for the last one of the disk */
     REQUEST_ZERO,     /* guest bytes become zeroes */
     REQUEST_DISCARD,  /* whole clusters are given up and read as zeroes; partial ones are left alone */
     REQUEST_ALLOCATE, /* clusters that are unallocated get host clusters, which read as they did (preallocation) */
@@ -56,24 +57,30 @@ enum request_state {
 
 enum piece_kind {
     PIECE_NONE,
-    PIECE_BYTES, /* bytes to or from clusters whose mapping stays */
-    PIECE_DATA,  /* clusters that were just taken, or that an entry keeps, and will be linked */
-    PIECE_CLEAR, /* entries whose bytes in the external data file go first */
-    PIECE_TABLE, /* a new L2 table, empty or a copy of a shared one */
-    PIECE_COVER, /* refcount blocks */
-    PIECE_GROW,  /* a longer file */
+    PIECE_BYTES,  /* bytes to or from clusters whose mapping stays */
+    PIECE_DATA,   /* clusters that were just taken, or that an entry keeps, and will be linked */
+    PIECE_PACKED, /* a compressed cluster */
+    PIECE_CLEAR,  /* entries whose bytes in the external data file go first */
+    PIECE_TABLE,  /* a new L2 table, empty or a copy of a shared one */
+    PIECE_COVER,  /* refcount blocks */
+    PIECE_GROW,   /* a longer file */
 };
 
 struct reading { /* a read of guest bytes on its way down the chain */
     struct image *top;
     uint64_t guest_offset, length, done; /* bytes */
     uint8_t *bytes;
+    uint8_t *packed;       /* a compressed cluster's bytes while they are read; owned */
+    struct run packed_run; /* the run of guest bytes that is in it */
+    uint64_t packed_at;    /* packed_level->unpacked.given_up when it was looked up */
+    struct image *packed_level;
 };
 
 struct piece { /* the part of a request that is under way */
     enum piece_kind kind;
     uint64_t progress;                 /* guest bytes of the request that are done when it is linked */
     uint64_t guest_offset, count;      /* DATA: first cluster's start, clusters; TABLE: where in guest space; COVER: extra clusters */
+    uint64_t host_offset;              /* PACKED: where its first byte goes; host_cluster and count are the clusters it lies in */
     uint64_t host_cluster;             /* DATA, TABLE: the first new cluster; COVER: the first extra one */
     bool taken, fresh;                 /* the clusters were just taken; they were never written */
     struct slot *slot;                 /* DATA: the pinned L2 slice */
@@ -84,13 +91,21 @@ struct piece { /* the part of a request that is under way */
     struct cover cover;
 };
 
+struct packed { /* a guest cluster, compressed */
+    bool is_set;
+    uint64_t at;     /* its guest offset */
+    uint64_t length; /* bytes; 0: it does not shrink */
+    uint8_t *bytes;
+};
+
 struct request {
     struct image *image;
     enum request_kind kind;
     bool may_unmap;                        /* ZERO: host clusters may be given up */
     bool unmap_all;                        /* DISCARD: no entry stays, whatever shows through then: for what a new end cuts off */
     uint64_t guest_offset, length;         /* bytes */
-    uint8_t *bytes;                        /* READ, WRITE: `length` of them */
+    int level;                             /* PACK: the codec's; 0: its own */
+    uint8_t *bytes;                        /* READ, WRITE, PACK: `length` of them */
     void *owner;                           /* for wake's use */
     void (*wake)(struct request *request); /* may be called from another thread, under the image's lock: only note it */
 
@@ -104,6 +119,7 @@ struct request {
     uint64_t done;            /* guest bytes */
     struct piece piece;
     struct reading reading;
+    struct packed packed;
     struct want want;
     struct image *want_image; /* whose cache `want` is about */
     struct waiter waiter;

@@ -146,19 +146,25 @@ static enum plan plan_data(struct request *request, struct slot *slot, uint64_t 
 
 /* ---- the plan ---- */
 
-enum plan plan_write(struct request *request, uint64_t guest_offset, uint64_t length, const uint8_t *bytes) {
+enum plan plan_slice(struct request *request, uint64_t guest_offset, struct slot **slot) {
     struct image *image = request->image;
-    struct slot *slot = NULL;
-    struct run run;
     request->want_image = image;
-    if (bytes == NULL && request->kind != REQUEST_ALLOCATE) length = min_u64(length, MEMORY_ZEROES_SIZE);
-    switch (map_slice(&image->map, guest_offset, &slot, &request->want, &request->error)) {
+    switch (map_slice(&image->map, guest_offset, slot, &request->want, &request->error)) {
         case MAP_NO_TABLE: return plan_table(request, guest_offset);
         case MAP_WANT: return PLAN_WANT;
         case MAP_FAILED: return PLAN_FAILED;
         case MAP_READY: break;
     }
-    if (!map_table_is_ours(&image->map, guest_offset)) return plan_table(request, guest_offset);
+    return map_table_is_ours(&image->map, guest_offset) ? PLAN_DONE : plan_table(request, guest_offset);
+}
+
+enum plan plan_write(struct request *request, uint64_t guest_offset, uint64_t length, const uint8_t *bytes) {
+    struct image *image = request->image;
+    struct slot *slot = NULL;
+    struct run run;
+    if (bytes == NULL && request->kind != REQUEST_ALLOCATE) length = min_u64(length, MEMORY_ZEROES_SIZE);
+    const enum plan plan = plan_slice(request, guest_offset, &slot);
+    if (plan != PLAN_DONE) return plan;
     if (map_run(&image->map, slot, guest_offset, length, &run, &request->error) < 0) return PLAN_FAILED;
     if (request->kind == REQUEST_ALLOCATE && run.type != CLUSTER_UNALLOCATED) {
         request->done += run.length;
@@ -176,8 +182,10 @@ int drop_cluster(struct image *image, const struct cluster *cluster, uint64_t dr
         case CLUSTER_NORMAL:
         case CLUSTER_ZERO_ALLOC: return alloc_drop(&image->alloc, geometry_cluster(&image->geometry, cluster->host_offset), 1, dropped_at);
         case CLUSTER_COMPRESSED: {
+            unpacked_forget(image);
             const uint64_t first = geometry_cluster(&image->geometry, cluster->host_offset);
             const uint64_t last = geometry_cluster(&image->geometry, cluster->host_offset + cluster->byte_length - 1);
+            packing_forget(image, first, last - first + 1);
             return alloc_drop(&image->alloc, first, last - first + 1, dropped_at);
         }
         default: return 0;

@@ -13,6 +13,7 @@
 
 #include "base/bytes.h"
 #include "base/memory.h"
+#include "format/codec.h"
 #include "image/chain.h"
 #include "image/data_file.h"
 #include "image/names.h"
@@ -77,6 +78,8 @@ static int fill_header(struct header *header, const struct create_options *optio
                         .refcount_order = options->refcount_order,
                         .header_length = options->version < 3 ? FORMAT_HEADER_V2_LENGTH : FORMAT_HEADER_LENGTH,
                         .compatible_features = options->lazy_refcounts ? FORMAT_COMPATIBLE_LAZY_REFCOUNTS : 0};
+    header->compression_type = options->compression_type;
+    if (options->compression_type != 0) header->incompatible_features |= FORMAT_INCOMPATIBLE_COMPRESSION;
     if (options->extended_l2) header->incompatible_features |= FORMAT_INCOMPATIBLE_EXTENDED_L2;
     int result = set_backing(header, options);
     if (result == 0) result = set_data_file(header, options);
@@ -192,6 +195,9 @@ static int check_options(const struct create_options *options, struct error *err
     }
     if (options->data_file_raw && (options->data_file == NULL || options->backing_file != NULL)) {
         return error_set(error, -EINVAL, "data_file_raw needs a data_file, and allows no backing_file");
+    }
+    if (!codec_is_here((enum codec) options->compression_type)) {
+        return error_set(error, -ENOTSUP, "compression_type is zstd, which this build has not");
     }
     if ((options->data_file != NULL || options->extended_l2) && options->version < 3) {
         return error_set(error, -EINVAL, "data_file and extended_l2 need compat '1.1'");

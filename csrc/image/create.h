@@ -21,6 +21,7 @@ struct create_options {
     bool size_from_backing;
     uint32_t version, cluster_bits, refcount_order;
     enum preallocation preallocation;
+    uint8_t compression_type; /* enum codec */
     bool lazy_refcounts, extended_l2;
     const char *data_file; /* NULL: none; made anew, and named so in the header */
     bool data_file_raw;

@@ -243,6 +243,7 @@ static void destroy(struct image *image) {
     refcount_destroy(&image->refcount);
     overlap_destroy(&image->overlap);
     header_clear(&image->header);
+    memory_free(image->unpacked.bytes);
     pthread_mutex_destroy(&image->lock);
     file_change_use(image->file, image->use, FILE_USE_NOTHING, &ignored);
     file_release(image->file);
@@ -306,6 +307,8 @@ static int reload(struct image *image, struct error *error) {
     map_destroy(&image->map);
     refcount_destroy(&image->refcount);
     overlap_destroy(&image->overlap);
+    unpacked_forget(image);
+    image->packing = (struct packing){0, 0};
     int result = file_length(image->file, &length, error);
     if (result == 0) result = read_header(image, length, error);
     if (result == 0) image->corrupt = image->corrupt_noted = (image->header.incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0;

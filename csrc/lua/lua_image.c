@@ -8,6 +8,7 @@
 #include <lauxlib.h>
 
 #include "base/bytes.h"
+#include "format/codec.h"
 #include "image/chain.h"
 #include "image/create.h"
 #include "image/resize.h"
@@ -118,6 +119,24 @@ static int image_write(lua_State *L) {
     return run(L, &request);
 }
 
+/* image:write_compressed(offset, string | buffer [, level]). */
+static int image_write_compressed(lua_State *L) {
+    struct image *image = lua_image_check(L, 1);
+    const uint64_t offset = lua_check_unsigned(L, 2, "offset");
+    const int most = image->format == IMAGE_RAW ? 0 : codec_level_max((enum codec) image->header.compression_type);
+    const lua_Integer level = luaL_optinteger(L, 4, CODEC_LEVEL_DEFAULT);
+    uint64_t length;
+    const uint8_t *bytes = lua_buffer_bytes(L, 3, &length);
+    struct request request;
+    request_start(&request, image, REQUEST_PACK, offset, length, (void *) (uintptr_t) bytes);
+    request.level = (int) level;
+    if (level < 0 || (most > 0 && level > most)) {
+        error_set(&request.error, -EINVAL, "level is %lld; 1 to %d are allowed", (long long) level, most);
+        return lua_error_push(L, &request.error);
+    }
+    return run(L, &request);
+}
+
 static bool option(lua_State *L, int index, const char *name) {
     if (lua_isnoneornil(L, index)) return false;
     luaL_checktype(L, index, LUA_TTABLE);
@@ -183,6 +202,7 @@ void lua_image_register(lua_State *L) {
                                        {"read", image_read},
                                        {"read_into", image_read_into},
                                        {"write", image_write},
+                                       {"write_compressed", image_write_compressed},
                                        {"write_zeroes", image_write_zeroes},
                                        {"discard", image_discard},
                                        {"flush", image_flush},

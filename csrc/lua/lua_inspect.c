@@ -195,6 +195,8 @@ static void push_guest_stats(lua_State *L, const struct image_stats *stats) {
     lua_set_integer(L, "read_bytes", stats->read_bytes);
     lua_set_integer(L, "writes", stats->writes);
     lua_set_integer(L, "written_bytes", stats->written_bytes);
+    lua_set_integer(L, "compressed_writes", stats->compressed_writes);
+    lua_set_integer(L, "compressed_bytes", stats->compressed_bytes);
     lua_set_integer(L, "zero_writes", stats->zero_writes);
     lua_set_integer(L, "zero_write_bytes", stats->zero_write_bytes);
     lua_set_integer(L, "discards", stats->discards);

@@ -58,6 +58,7 @@ static uint32_t log2_of(uint64_t value) {
 struct create_options lua_options_create(lua_State *L, int index) {
     static const char *const formats[] = {"raw", "qcow2", NULL};
     static const char *const compats[] = {"0.10", "1.1", NULL};
+    static const char *const codecs[] = {"zlib", "zstd", NULL};
     static const char *const preallocations[] = {"off", "metadata", "falloc", "full", NULL};
     luaL_checktype(L, index, LUA_TTABLE);
     struct create_options options = {
@@ -67,6 +68,7 @@ struct create_options lua_options_create(lua_State *L, int index) {
         .cluster_bits = log2_of(lua_field_integer(L, index, "cluster_size", UINT64_C(1) << FORMAT_CLUSTER_BITS_DEFAULT)),
         .refcount_order = log2_of(lua_field_integer(L, index, "refcount_bits", UINT64_C(1) << FORMAT_REFCOUNT_ORDER_DEFAULT)),
         .preallocation = (enum preallocation) lua_field_choice(L, index, "preallocation", "off", preallocations),
+        .compression_type = (uint8_t) lua_field_choice(L, index, "compression_type", "zlib", codecs),
         .extent_size_hint = lua_field_integer(L, index, "extent_size_hint", 0),
         .lazy_refcounts = lua_field_boolean(L, index, "lazy_refcounts", false),
         .extended_l2 = lua_field_boolean(L, index, "extended_l2", false),

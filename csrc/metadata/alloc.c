@@ -131,6 +131,17 @@ bool alloc_take(struct alloc *alloc, struct alloc_found found) {
     return fresh;
 }
 
+void alloc_share(struct alloc *alloc, uint64_t host_cluster) {
+    struct want want;
+    struct error error;
+    struct slot *slot = NULL;
+    error_clear(&error);
+    const enum refcount_state state = refcount_slice(alloc->refcount, host_cluster, &slot, &want, &error);
+    assert(state == REFCOUNT_READY);
+    (void) state;
+    refcount_set(alloc->refcount, slot, host_cluster, refcount_get(alloc->refcount, slot, host_cluster) + 1);
+}
+
 /* ---- giving up and releasing ---- */
 
 int alloc_reserve_drops(struct alloc *alloc, uint64_t count) {

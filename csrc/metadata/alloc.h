@@ -62,6 +62,9 @@ enum alloc_state alloc_find(struct alloc *alloc, uint64_t count, bool exact, str
 /* Takes what alloc_find found under the same lock: counts become 1. Returns whether the clusters are fresh: never written, all zero. */
 bool alloc_take(struct alloc *alloc, struct alloc_found found);
 
+/* One reference more to a cluster in use, whose count refcount_slice has READY and which can go up. */
+void alloc_share(struct alloc *alloc, uint64_t host_cluster);
+
 /* Queues clusters whose reference was given up at the time `dropped_at`. Each call stands for one reference. Returns 0 or -ENOMEM. */
 int alloc_drop(struct alloc *alloc, uint64_t host_cluster, uint64_t count, uint64_t dropped_at);
 

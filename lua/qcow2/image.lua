@@ -287,6 +287,21 @@ function methods.resize(image, new_size, opts)
     return resize(image, arguments.bytes(new_size, "resize", "the size"), flat)
 end
 
+local COMPRESSED_OPTIONS = { { name = "level", kind = "integer", min = 1, max = 22 } }
+local write_compressed = methods.write_compressed
+
+--- Writes whole clusters compressed: at a cluster's start, to a cluster's end or the disk's. A cluster that does not shrink is written
+-- as it is. Later writes to a compressed cluster write it anew, plain.
+-- @param image the open image, without an external data file
+-- @tparam integer offset in bytes
+-- @param bytes a string or a buffer
+-- @tparam[opt] table opts level: 1 to 9 (zlib) or 22 (zstd); the library's own without it
+-- @return true; or nil, message, code
+function methods.write_compressed(image, offset, bytes, opts)
+    if opts ~= nil then opts = arguments.options(COMPRESSED_OPTIONS, opts, "write_compressed") end
+    return write_compressed(image, offset, bytes, opts and opts.level)
+end
+
 local write_zeroes = methods.write_zeroes
 
 --- Writes zeroes.

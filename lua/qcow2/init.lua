@@ -46,6 +46,7 @@ end
 --   * extent_size_hint: in what units the filesystem shall give space, "1M" for example (XFS; elsewhere it is an error)
 --   * lazy_refcounts: refcounts may be behind on disk (false)
 --   * extended_l2: 32 subclusters a cluster, each allocated by itself; needs clusters of "16K" or more (false)
+--   * compression_type: of clusters that are written compressed: "zlib" (the default: deflate) or "zstd", where the build has it
 --   * data_file: name of a file that guest bytes go to, each at its own offset, relative to this one's folder; it is made anew
 --   * data_file_raw: the data file alone stays a valid raw image; all of it is mapped from the start, no backing_file (false)
 --   * backing_file: name of the image that shows through where this one has nothing, relative to this one's folder

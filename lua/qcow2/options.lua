@@ -52,6 +52,7 @@ local CREATE = {
     { name = "extent_size_hint", kind = "size", max = 0xffffffff },
     { name = "lazy_refcounts", kind = "boolean", only = "qcow2", default = false },
     { name = "extended_l2", kind = "boolean", only = "qcow2", default = false },
+    { name = "compression_type", kind = "choice", only = "qcow2", choices = { "zlib", "zstd" }, default = "zlib" },
     { name = "backing_file", kind = "string", only = "qcow2", max = BACKING_NAME_MAX },
     { name = "data_file", kind = "string", only = "qcow2", max = BACKING_NAME_MAX },
     { name = "data_file_raw", kind = "boolean", only = "qcow2", default = false },
@@ -157,6 +158,7 @@ local function create_conflict(flat)
         for _, name in ipairs { "lazy_refcounts", "extended_l2", "data_file" } do
             if flat[name] then return ("%s is %s; that needs compat '1.1'"):format(name, flat[name]) end
         end
+        if flat.compression_type ~= "zlib" then return "compression_type is zstd; that needs compat '1.1'" end
         if flat.refcount_bits ~= 16 then return ("refcount_bits is %d; compat '0.10' has 16 only"):format(flat.refcount_bits) end
     end
     if flat.extended_l2 and flat.cluster_size < 16384 then
@@ -187,6 +189,7 @@ end
 --   preallocation ("off", "metadata", "falloc", "full"; "off"),
 --   extent_size_hint (bytes, 0 for none),
 --   lazy_refcounts, extended_l2 (boolean; false),
+--   compression_type ("zlib", "zstd"; "zlib"),
 --   data_file (name), data_file_raw (boolean; false),
 --   backing_file (name), backing_format ("qcow2", "raw"),
 --   format ("qcow2", "raw"; "qcow2")

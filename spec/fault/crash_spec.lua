@@ -133,7 +133,7 @@ local CASES = {
 
 describe(("a crash (QCOW2_SEED=%d)"):format(SEED), function()
     for index, case in ipairs(CASES) do
-        case.discard_zeroes = true
+        case.discard_zeroes, case.compresses = true, true
         it(("leaves flushed bytes and sound metadata, clusters of %d, refcounts of %d bits"):format(case.unit, case.refcount_bits), function()
             local random = Random.new(SEED + index)
             one_run(random, case, WHOLE and 2000 or 60, nil)

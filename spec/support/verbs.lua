@@ -43,14 +43,26 @@ local function discard(random, image, model, options)
     if last > first then model:zero(first, last - first) end
 end
 
+--- Whole clusters, to the disk's end at most; most of them shrink.
+local function write_compressed(random, image, model, options)
+    local unit = options.unit
+    local first = random:between(0, (model.size - 1) // unit)
+    local length = math.min(random:between(1, math.max(1, options.longest // unit)) * unit, model.size - first * unit)
+    local part = random:bytes(random:between(1, 300))
+    local bytes = random:one_in(4) and random:bytes(length) or part:rep(length // #part + 1):sub(1, length)
+    assert(image:write_compressed(first * unit, bytes))
+    model:write(first * unit, bytes)
+end
+
 local function flush(_, image) assert(image:flush()) end
 
 local WEIGHTED = { write, write, write, write, read, read, write_zeroes, flush }
 
 --- Does one random verb. options: unit (cluster size in bytes), discard_unit (what a discard clears as a whole; unit), longest (bytes),
--- discard_zeroes (whether discards are done).
+-- discard_zeroes (whether discards are done), compresses (whether compressed clusters are written).
 function verbs.step(random, image, model, options)
     if options.discard_zeroes and random:one_in(10) then return discard(random, image, model, options) end
+    if options.compresses and random:one_in(5) then return write_compressed(random, image, model, options) end
     return random:choice(WEIGHTED)(random, image, model, options)
 end
 
