@@ -68,6 +68,7 @@ struct image {
     uint64_t clean_interval; /* seconds; constant; 0 = never */
     uint64_t cleaned_at;     /* on the monotonic clock, in seconds */
     bool corrupt;            /* contradictions were met: no more writes */
+    bool lost;               /* its tables could not be read anew: nothing works but closing */
     bool corrupt_noted;      /* and the header says so, as far as it can */
     struct image_stats stats;
 };

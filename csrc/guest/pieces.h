@@ -75,6 +75,11 @@ void cow_moves(struct request *request);
 enum plan plan_resize(struct request *request);
 int link_l1(struct request *request);
 
+/* references.c: TAKE and REFER; the end of TAKE when its clusters came with a cover. */
+enum plan plan_take(struct request *request);
+enum plan plan_refer(struct request *request);
+void link_taken(struct request *request);
+
 /* lookup.c: LOOKUP and REFCOUNT. raw.c: everything on a raw image, but reads and look-ups; takes no lock. */
 enum plan plan_lookup(struct request *request);
 enum plan plan_refcount(struct request *request);

@@ -37,13 +37,17 @@ void request_start(struct request *request, struct image *image, enum request_ki
 /* ---- checks ---- */
 
 static bool changes_image(enum request_kind kind) {
-    return kind == REQUEST_WRITE || kind == REQUEST_PACK || kind == REQUEST_ZERO || kind == REQUEST_DISCARD || kind == REQUEST_ALLOCATE ||
-           kind == REQUEST_RESIZE;
+    return kind != REQUEST_READ && kind != REQUEST_FLUSH && kind != REQUEST_LOOKUP && kind != REQUEST_REFCOUNT;
+}
+
+/* Whether guest_offset and length are guest bytes. */
+static bool is_of_guest(enum request_kind kind) {
+    return kind != REQUEST_FLUSH && kind != REQUEST_REFCOUNT && kind != REQUEST_RESIZE && kind != REQUEST_TAKE && kind != REQUEST_REFER;
 }
 
 static const char *kind_name(enum request_kind kind) {
-    static const char *const names[] = {"read",       "write", "compressed write", "write of zeroes", "discard",
-                                        "allocation", "flush", "resize",           "look-up",         "look-up"};
+    static const char *const names[] = {"read",  "write",  "compressed write", "write of zeroes", "discard", "allocation",
+                                        "flush", "resize", "allocation",       "reference",       "look-up", "look-up"};
     return names[kind];
 }
 
@@ -64,7 +68,11 @@ static int check_pack(struct request *request) {
 
 static int check(struct request *request) {
     struct image *image = request->image;
-    const bool guest_range = request->kind != REQUEST_FLUSH && request->kind != REQUEST_REFCOUNT && request->kind != REQUEST_RESIZE;
+    const bool guest_range = is_of_guest(request->kind);
+    if (image->lost) {
+        return error_set(&request->error, -EIO, "'%s' has to be opened anew: its tables could not be read after they had changed",
+                         image->file->name);
+    }
     if (guest_range && !within_u64(request->guest_offset, request->length, image->size)) {
         return error_set(&request->error, -EINVAL, "%s of %llu bytes at offset %llu passes the end of '%s' (%llu bytes)",
                          kind_name(request->kind), (unsigned long long) request->length, (unsigned long long) request->guest_offset,
@@ -156,6 +164,8 @@ static enum plan plan(struct request *request) {
     if (request->kind == REQUEST_LOOKUP) return plan_lookup(request);
     if (request->kind == REQUEST_REFCOUNT) return plan_refcount(request);
     if (request->kind == REQUEST_RESIZE) return plan_resize(request);
+    if (request->kind == REQUEST_TAKE) return plan_take(request);
+    if (request->kind == REQUEST_REFER) return plan_refer(request);
     if (request->done == request->length) return PLAN_DONE;
     if (image->corrupt) return check(request) < 0 ? PLAN_FAILED : PLAN_DONE;
     const uint64_t at = request->guest_offset + request->done, left = request->length - request->done;
@@ -237,6 +247,13 @@ static enum go advance_plan(struct request *request) {
 
 /* ---- edges and moves ---- */
 
+/* A cover brought the clusters that the request needs. */
+static int link_extra(struct request *request) {
+    if (request->kind == REQUEST_RESIZE) return link_l1(request);
+    link_taken(request);
+    return 0;
+}
+
 static int link_piece(struct request *request, int result) {
     struct image *image = request->image;
     struct piece *piece = &request->piece;
@@ -250,7 +267,7 @@ static int link_piece(struct request *request, int result) {
         case PIECE_COVER:
         case PIECE_GROW:
             result = link_prepared(request, result);
-            if (result == 0 && piece->kind == PIECE_COVER && piece->count > 0) result = link_l1(request);
+            if (result == 0 && piece->kind == PIECE_COVER && piece->count > 0) result = link_extra(request);
             break;
         default:
             if (request->kind != REQUEST_READ) image->flush.unsynced = true;

@@ -32,6 +32,8 @@ enum request_kind {
     REQUEST_ALLOCATE, /* clusters that are unallocated get host clusters, which read as they did (preallocation) */
     REQUEST_FLUSH,    /* all that was written before is durable afterwards */
     REQUEST_RESIZE,   /* the virtual size becomes guest_offset bytes */
+    REQUEST_TAKE,     /* value: the host offset of `length` clusters in a row that are ours from now on */
+    REQUEST_REFER,    /* `length` host clusters from number guest_offset on have one reference more; `done` of them after a failure */
     REQUEST_LOOKUP,   /* run: where guest_offset lies, in this image alone */
     REQUEST_REFCOUNT, /* value: the refcount of host cluster guest_offset (a cluster number) */
 };
@@ -112,7 +114,7 @@ struct request {
     struct error error; /* the result; code 0 = success */
     struct run run;     /* LOOKUP */
     bool covered;       /* REFCOUNT: a block covers the cluster */
-    uint64_t value;     /* REFCOUNT */
+    uint64_t value;     /* REFCOUNT, TAKE */
     struct moves moves; /* for REQUEST_MOVE */
 
     enum request_state state; /* from here on private to the guest storey */

@@ -55,6 +55,7 @@ static void prefix_place(const struct image *top, const struct image *above, str
 
 static int open_below(struct image *top, struct image *above, const struct image_options *options, struct error *error) {
     struct image_options level = *options;
+    level.snapshot = NULL;
     int result = recorded_format(above, &level.format, error);
     if (result < 0) return result;
     level.read_only = true;

@@ -26,7 +26,7 @@ struct create_options {
     const char *data_file; /* NULL: none; made anew, and named so in the header */
     bool data_file_raw;
     const char *backing_file, *backing_format; /* NULL: none */
-    uint64_t extent_size_hint; /* bytes, for the file that guest bytes lie in; 0: none */
+    uint64_t extent_size_hint;                 /* bytes, for the file that guest bytes lie in; 0: none */
     bool direct, no_sync;
 };
 

@@ -25,9 +25,8 @@ int head_read(struct file *file, uint64_t file_length, struct header *header, st
     return result < 0 ? result : header_check_features(header, error);
 }
 
-int head_clear_incompatible(struct file *file, struct header *header, uint64_t bits, struct error *error) {
+static int write_incompatible(struct file *file, struct header *header, uint64_t features, struct error *error) {
     uint8_t bytes[8];
-    const uint64_t features = header->incompatible_features & ~bits;
     if (header->version < 3 || features == header->incompatible_features) return 0;
     store_be64(bytes, features);
     int result = file_sync(file, error);
@@ -35,4 +34,12 @@ int head_clear_incompatible(struct file *file, struct header *header, uint64_t b
     if (result == 0) result = file_sync(file, error);
     if (result == 0) header->incompatible_features = features;
     return result;
+}
+
+int head_set_incompatible(struct file *file, struct header *header, uint64_t bits, struct error *error) {
+    return write_incompatible(file, header, header->incompatible_features | bits, error);
+}
+
+int head_clear_incompatible(struct file *file, struct header *header, uint64_t bits, struct error *error) {
+    return write_incompatible(file, header, header->incompatible_features & ~bits, error);
 }

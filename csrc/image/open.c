@@ -15,6 +15,7 @@
 #include "image/checkup.h"
 #include "image/head.h"
 #include "image/inactive.h"
+#include "image/snapshot_table.h"
 #include "storage/file_model.h"
 #include "storage/file_posix.h"
 
@@ -178,11 +179,32 @@ static int open_rooms(struct image *image, const struct image_options *options, 
     return 0;
 }
 
+/* The image's tables become those of a snapshot, in memory alone. */
+static int show_snapshot(struct image *image, const char *id_or_name, uint64_t file_length, struct error *error) {
+    struct header *header = &image->header;
+    struct snapshot_table table;
+    int result = snapshot_table_read(&table, image->file, header, file_length, error);
+    if (result < 0) return result;
+    const struct snapshot *snapshot = snapshot_table_find(&table, id_or_name);
+    if (snapshot == NULL) {
+        result = error_set(error, -ENOENT, "there is no snapshot '%s'", id_or_name);
+    } else {
+        header->size = snapshot->disk_size;
+        header->l1_table_offset = snapshot->l1_offset;
+        header->l1_size = snapshot->l1_entries;
+        result = header_check_l1(header, file_length, error);
+        if (result < 0) error_prefix(error, "snapshot '%s'", id_or_name);
+    }
+    snapshot_table_clear(&table);
+    return result;
+}
+
 static int open_qcow2(struct image *image, const struct image_options *options, uint64_t file_length, struct error *error) {
     image->format = IMAGE_QCOW2;
     const int result = read_sound_header(image, options, &file_length, error);
     if (result < 0) return result;
     image->geometry = header_geometry(&image->header);
+    if (options->snapshot != NULL && show_snapshot(image, options->snapshot, file_length, error) < 0) return error->code;
     image->size = image->header.size;
     image->corrupt = (image->header.incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0;
     image->corrupt_noted = image->corrupt;
@@ -291,11 +313,19 @@ static int flush_all(struct image *image, struct error *error) {
 static int trim(struct image *image, struct error *error) {
     const uint64_t length = max_u64(geometry_offset(&image->geometry, image->alloc.end), image->alloc.length_at_open);
     if (image->alloc.file_length <= length || image->alloc.end == 0) return 0;
-    return file_truncate(image->file, length, error);
+    const int result = file_truncate(image->file, length, error);
+    if (result == 0) image->alloc.file_length = length;
+    return result;
 }
 
-/* Rooms as they were, filled anew from a file that has changed below them. */
-static int reload(struct image *image, struct error *error) {
+int image_settle(struct image *image, struct error *error) {
+    if (image->lost) return error_set(error, -EIO, "'%s' has to be opened anew", image->file->name);
+    const int result = flush_all(image, error);
+    return result == 0 ? trim(image, error) : result;
+}
+
+/* Rooms as they were, filled anew. */
+int image_reload(struct image *image, struct error *error) {
     const struct cache *l2 = &image->map.l2, *blocks = &image->refcount.blocks;
     const struct image_options options = {.overlap_check = image->overlap.checked,
                                           .discard_ignored = image->discard_ignored,
@@ -311,9 +341,10 @@ static int reload(struct image *image, struct error *error) {
     image->packing = (struct packing){0, 0};
     int result = file_length(image->file, &length, error);
     if (result == 0) result = read_header(image, length, error);
+    if (result == 0) image->size = image->header.size;
     if (result == 0) image->corrupt = image->corrupt_noted = (image->header.incompatible_features & FORMAT_INCOMPATIBLE_CORRUPT) != 0;
     if (result == 0) result = open_rooms(image, &options, length, error);
-    image->corrupt |= result < 0;
+    image->lost = result < 0;
     return result;
 }
 
@@ -322,12 +353,11 @@ int image_checkup(struct image *image, const struct checkup_options *options, st
     if (options->repair != CHECKUP_LOOK && image->read_only) {
         return error_set(error, -EROFS, "'%s' is open for reading only", image->file->name);
     }
-    if (!image->read_only) result = flush_all(image, error);
-    if (result == 0 && !image->read_only) result = trim(image, error);
+    if (!image->read_only) result = image_settle(image, error);
     if (result == 0) result = checkup_run(checkup, image->file, options, error);
     if (options->repair != CHECKUP_LOOK || !image->read_only) {
         struct error reload_error = {.code = 0};
-        const int reloaded = reload(image, &reload_error);
+        const int reloaded = image_reload(image, &reload_error);
         if (reloaded < 0 && result == 0) result = error_set(error, reloaded, "%s", reload_error.text);
     }
     return result;
@@ -336,9 +366,8 @@ int image_checkup(struct image *image, const struct checkup_options *options, st
 int image_close(struct image *image, struct error *error) {
     if (image == NULL) return 0;
     int result = 0;
-    if (image->format == IMAGE_QCOW2 && !image->read_only) {
-        result = flush_all(image, error);
-        if (result == 0) result = trim(image, error);
+    if (image->format == IMAGE_QCOW2 && !image->read_only && !image->lost) {
+        result = image_settle(image, error);
     }
     destroy_chain(image);
     return result;

@@ -25,7 +25,8 @@ struct image_options {
     bool open_backing, force_share;
     bool open_data_file;   /* false: guest bytes that lie in an external data file cannot be read */
     const char *data_file; /* its path; NULL: as the image says */
-    bool repair; /* check and repair it first, whatever it is marked as */
+    const char *snapshot;  /* id or name: show that and not the disk, for reading only; NULL: the disk */
+    bool repair;           /* check and repair it first, whatever it is marked as */
     enum image_cow cow;
     enum ring_kind aio;            /* for queues and benchmark jobs */
     unsigned overlap_check;        /* bits of overlap_kind */
@@ -43,6 +44,12 @@ unsigned image_file_flags(const struct image_options *options);
 
 /* Opens the image in `file` (shared, not taken), without what lies below it. */
 int image_open_level(struct file *file, const struct image_options *options, struct image **image, struct error *error);
+
+/* All that is in memory goes to the file, clusters that were given up become free, and the file loses what it was grown ahead. */
+int image_settle(struct image *image, struct error *error);
+
+/* Reads the tables anew from a file that has changed below a settled image. A failure leaves it lost: good for closing alone. */
+int image_reload(struct image *image, struct error *error);
 
 /* Checks an open image, which no request may be using, and repairs it if asked for; what is in memory goes to the file before, and is
  * read anew after. `checkup` has to be ended. */

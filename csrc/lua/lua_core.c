@@ -24,6 +24,7 @@
 #include "lua/lua_inspect.h"
 #include "lua/lua_model.h"
 #include "lua/lua_queue.h"
+#include "lua/lua_snapshot.h"
 #include "lua/lua_storage.h"
 
 /* core.clock(): seconds on a clock that only goes forward. */
@@ -76,6 +77,7 @@ __attribute__((visibility("default"))) int luaopen_qcow2_core(lua_State *L) {
     lua_image_register(L);
     lua_inspect_methods(L);
     lua_check_methods(L);
+    lua_snapshot_methods(L);
     lua_setfield(L, -2, "image_methods");
     luaL_getmetatable(L, LUA_IMAGE_TYPE);
     lua_setfield(L, -2, "image_metatable");

@@ -31,6 +31,7 @@ struct image_options lua_options_open(lua_State *L, int index) {
     options.data_file = lua_field_string(L, index, "data_file");
     options.force_share = lua_field_boolean(L, index, "force_share", false);
     options.aio = (enum ring_kind) lua_field_choice(L, index, "aio", "auto", ring_kind_names);
+    options.snapshot = lua_field_string(L, index, "snapshot");
     options.repair = lua_field_boolean(L, index, "repair", false);
     options.cow = (enum image_cow) lua_field_choice(L, index, "cow", "skip", cows);
     const int detect = lua_field_choice(L, index, "detect_zeroes", "off", detects);

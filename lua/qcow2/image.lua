@@ -13,6 +13,7 @@ local core = require "qcow2.core"
 local explain = require "qcow2.explain"
 local queue = require "qcow2.queue"
 local size = require "qcow2.size"
+local snapshots = require "qcow2.snapshots"
 local table_entry = require "qcow2.table_entry"
 
 local methods, metatable = core.image_methods, core.image_metatable
@@ -235,12 +236,13 @@ function info_metatable.__tostring(info)
             if value ~= nil then lines[#lines + 1] = ("    %s: %s"):format(name:gsub("-", " "), value) end
         end
     end
+    for _, snapshot in ipairs(info.snapshots or {}) do lines[#lines + 1] = ("snapshot %s: %s"):format(snapshot.id, snapshot.name) end
     return table.concat(lines, "\n")
 end
 
 --- What the image is. Keys are those of `qemu-img info --output=json`.
 -- @treturn table filename, format, virtual-size (bytes), cluster-size (bytes), dirty-flag, backing-filename, backing-filename-format,
--- format-specific; it prints as text
+-- snapshots (where there are any), format-specific; it prints as text
 function methods.info(image)
     arguments.image(image, "info")
     local facts = assert(image:facts())
@@ -251,6 +253,7 @@ function methods.info(image)
         info["dirty-flag"] = header.incompatible_features & 1 ~= 0
         info["backing-filename"] = header.backing_file
         info["backing-filename-format"] = extension_of(header, BACKING_FORMAT)
+        if header.nb_snapshots > 0 then info.snapshots = snapshots.as_info(image) end
         info["format-specific"] = { type = "qcow2", data = format_specific(header, facts) }
     end
     return setmetatable(info, info_metatable)
@@ -328,5 +331,7 @@ function methods.bench(image, job) return bench.on_image(image, job) end
 -- @tparam[opt] table opts repair ("leaks", "all"), max_findings, memory_limit
 -- @return a table of numbers and findings; or nil, message, code
 function methods.check(image, opts) return check.image(image, opts) end
+
+snapshots.add_to(methods)
 
 return methods

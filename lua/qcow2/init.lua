@@ -87,6 +87,7 @@ end
 --   * data_file: path of the external data file, where it is not the one that the image names
 --   * open_data_file: false: without its external data file, so that tables can be looked at but no bytes (true)
 --   * force_share: also while another process writes to it; needs read_only (false)
+--   * snapshot: id or name of an internal snapshot that is shown instead of the disk; needs read_only
 --   * repair: check and repair the image first, also when it is marked corrupt (false). One marked dirty is repaired in any case
 --     before it opens for writing
 --

@@ -134,6 +134,7 @@ local OPEN = {
     { name = "data_file", kind = "string", only = "qcow2", max = BACKING_NAME_MAX },
     { name = "open_data_file", kind = "boolean", only = "qcow2", default = true },
     { name = "force_share", kind = "boolean", default = false },
+    { name = "snapshot", kind = "string", only = "qcow2", max = 65535 },
     { name = "repair", kind = "boolean", only = "qcow2", default = false },
 }
 
@@ -175,6 +176,7 @@ end
 
 local function open_conflict(flat)
     if flat.repair and flat.read_only then return "repair is true; a read_only image is not changed" end
+    if flat.snapshot and not flat.read_only then return "snapshot is given; that needs read_only" end
     if flat.force_share and not flat.read_only then return "force_share is true; that needs read_only" end
     if flat.detect_zeroes == "unmap" and flat.discard ~= "unmap" then return "detect_zeroes is 'unmap'; that needs discard 'unmap'" end
     return nil
@@ -224,6 +226,7 @@ end
 --   backing (false: open without the backing file; true),
 --   data_file (path; absent: as the image says), open_data_file (false: open without the external data file; true),
 --   force_share (boolean, needs read_only; false),
+--   snapshot (id or name, needs read_only; absent: the disk as it is),
 --   repair (boolean, not with read_only; false)
 -- @treturn[1] table every option in plain form; overlap_check as a mask, bit 0 main-header, 1 active-l1, 2 active-l2,
 --   3 refcount-table, 4 refcount-block, 5 snapshot-table, 6 inactive-l1, 7 inactive-l2, 8 bitmap-directory
