@@ -46,6 +46,16 @@ describe("scenarios", function()
         assert.equal("", left)
     end)
 
+    it("counts what a write moves", function()
+        local code, text = run "moved.lua"
+        assert.equal(0, code, text)
+        assert.matches("| a new cluster | `cow=write` | – | – | 1 × 64 | – |", text, 1, true)
+        assert.matches("| a new cluster | `cow=zero` | – | – | 1 × 4 | 60 |", text, 1, true)
+        assert.matches("| over a backing file | `cow=skip`, subclusters | – | – | 1 × 4 | – |", text, 1, true)
+        assert.matches("| shared with a snapshot | `cow=skip` | 60 | 60 | 1 × 64 | – |", text, 1, true)
+        assert.matches("| a compressed cluster | `cow=skip` | 60 | 0.1 | 1 × 64 | – |", text, 1, true)
+    end)
+
     it("measures against fio", function()
         if not os.execute "fio --version >/dev/null 2>&1" then return pending "there is no fio" end
         local code, text = run "fio.lua --quick --count 1"
